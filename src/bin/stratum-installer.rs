@@ -1,0 +1,2 @@
+//! The installer command line.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The lab founder.
+fn main() {}

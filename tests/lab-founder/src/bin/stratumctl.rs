@@ -1,0 +1,2 @@
+//! The operator command line of the lab founder.
+fn main() {}
