@@ -1,0 +1,131 @@
+//! What the core asks the driver to do. Every effect can be repeated; every one answers with exactly one event (named beside it), except
+//! where it says otherwise. Touches nothing.
+
+use super::event::Nonce;
+use super::notice::Notice;
+use crate::protocol::encoding::{B64, Pin};
+use crate::protocol::wire;
+
+/// A named timer; arming it again replaces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// The main lane's next try.
+    Main,
+    /// The post lane's next try (progress, log).
+    Post,
+    /// The running step must be repeated to the founder (at most 120 s apart).
+    Heartbeat,
+    /// The privileged verb's next try.
+    Privileged,
+    /// The next try to make the identity or to probe.
+    Prepare,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Load the client key and certificate, or make them once -> `Identity`.
+    LoadIdentity,
+    /// Throw the identity away and make a new one -> `Identity`.
+    DiscardIdentity,
+    /// Read the hardware -> `Probed`.
+    Probe,
+    /// `GET /v1/join` with the observing client -> `Observed`.
+    Observe {
+        /// Accept only these; empty before a pin is known.
+        pins: Vec<Pin>,
+    },
+    /// PAKE and the first proof call with the saved code -> `Proven`.
+    StartProof {
+        /// The CA that was observed; another one ends the handshake.
+        ca: Pin,
+    },
+    /// The second proof call -> `Confirmed`.
+    Confirm {
+        /// The CA that proved the code.
+        ca: Pin,
+        /// Which proof.
+        proof_id: B64<16>,
+        /// Commitment to the stored pairing nonce.
+        commit: B64<32>,
+    },
+    /// POST the registration: hardware, release, host name, serial -> `Registered`.
+    Register {
+        /// The confirmed proof.
+        proof_id: B64<16>,
+        /// Opens the commitment.
+        nonce: Nonce,
+        /// Send the inventory shrunk to this many bytes.
+        fit: usize,
+    },
+    /// PUT the registration -> `Registered`.
+    Reregister {
+        /// Our registration.
+        join_id: wire::JoinId,
+        /// Send the inventory shrunk to this many bytes.
+        fit: usize,
+    },
+    /// Long-poll -> `Polled`.
+    Poll {
+        /// Our registration.
+        join_id: wire::JoinId,
+        /// Seconds the founder may hold the answer; 0 asks at once.
+        wait: u64,
+        /// The state last seen, as the founder spells it.
+        state: String,
+        /// The delivery is already ours: leave it out.
+        skip_delivery: bool,
+    },
+    /// Acknowledge the delivery -> `Acked`.
+    Ack {
+        /// Our registration.
+        join_id: wire::JoinId,
+        /// The delivery's attempt.
+        attempt: Option<u64>,
+        /// Its digest.
+        sha256: String,
+    },
+    /// -> `ProgressSent`.
+    SendProgress {
+        /// Our registration.
+        join_id: wire::JoinId,
+        /// What to send.
+        body: wire::ProgressRequest,
+    },
+    /// -> `LogSent`.
+    SendLog {
+        /// Our registration.
+        join_id: wire::JoinId,
+        /// What to send.
+        body: wire::LogRequest,
+    },
+    /// Remove the code from the saved request -> `CodeErased`.
+    EraseCode,
+    /// Privileged: place node.yaml and the bundle that the last poll brought -> `DeliveryWritten`.
+    WriteDelivery {
+        /// The delivery's attempt.
+        attempt: Option<u64>,
+        /// Its digest; another one in the driver's hand is a fault.
+        sha256: String,
+    },
+    /// Privileged: start firstboot for this attempt, or follow it when it was started -> `FirstbootRunning`, any number of `FirstbootStep` and
+    /// `FirstbootLog`, then one `FirstbootEnded`.
+    StartFirstboot {
+        /// The delivery's attempt.
+        attempt: Option<u64>,
+        /// Its digest.
+        sha256: String,
+        /// Go on reading the log here.
+        log_cursor: Option<String>,
+    },
+    /// Write the joined marker and remove the client key -> `JoinedMarked`.
+    WriteJoinedMarker,
+    /// Run a timer -> `Timer` after that many milliseconds.
+    Arm(Timer, u64),
+    /// Stop a timer; no answer.
+    Disarm(Timer),
+    /// Tell journald; no answer.
+    Say(Notice),
+    /// Leave with exit code 0: only in `joined`; no answer.
+    Exit,
+}

@@ -1,0 +1,6 @@
+//! `stratum-join/1`: wire types, join codes and URLs, the proof, the pairing code, problems.
+//!
+//! Pure: no network, no file, no clock. Everything received is checked here on the way in.
+
+pub mod encoding;
+pub mod wire;
