@@ -2,5 +2,11 @@
 //!
 //! Pure: no network, no file, no clock. Everything received is checked here on the way in.
 
+pub mod code;
 pub mod encoding;
+pub mod pairing;
+pub mod pake;
+pub mod proof;
+mod transcript;
+pub mod url;
 pub mod wire;
