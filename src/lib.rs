@@ -1,7 +1,9 @@
 //! The on-node join agent of a Stratum cluster. ARCHITECTURE.md is the map.
 
+pub mod durable_file;
 pub mod faults;
 pub mod join;
+pub mod paths;
 pub mod protocol;
 
 #[cfg(test)]
