@@ -1,2 +1,57 @@
-//! Developer tasks.
-fn main() {}
+//! `cargo xtask`: the developer's commands. Runs cargo, apt-get and this workspace's own programs on the developer's
+//! machine; installs Debian packages only after saying which. Never part of what ships.
+
+mod bench;
+mod boot_clock;
+mod children;
+mod demo;
+
+mod lab;
+mod packages;
+mod snapshot;
+mod steps;
+mod supply;
+mod terminal;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The developer's commands of this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that must be green: format, lints, build, all tests, dependency policy.
+    Test(test::Args),
+    /// One whole join on this machine, from the agent's start to `joined`, with nothing left behind.
+    Demo(demo::Args),
+    /// Measure the agent and print each figure beside its target.
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().task {
+        Task::Test(args) => test::run(&args),
+        Task::Demo(args) => demo::run(&args),
+        Task::Bench(args) => bench::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if error.is::<children::Interrupted>() => {
+            eprintln!("stopped: Ctrl-C. Everything this command started has ended.");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

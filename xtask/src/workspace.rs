@@ -1,0 +1,73 @@
+//! Where things are: the repository, the target directory, cargo. Runs `cargo metadata`; writes nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// This repository and the folder its builds go to.
+pub(crate) struct Workspace {
+    /// The directory of the root `Cargo.toml`.
+    pub(crate) root: PathBuf,
+    /// `target/`, or where the developer's settings put it.
+    pub(crate) target: PathBuf,
+}
+
+/// How the programs of a demo or a bench are built.
+#[derive(Clone, Copy)]
+pub(crate) enum Profile {
+    /// Fast to build; the same artefacts as the tests'.
+    Dev,
+    /// What ships.
+    Release,
+}
+
+// === impl Workspace ===
+
+impl Workspace {
+    /// Finds the workspace this xtask was built from.
+    pub(crate) fn find() -> Result<Self> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = manifest.parent().context("xtask has no parent directory")?.to_owned();
+        let out = Command::new(cargo())
+            .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+            .current_dir(&root)
+            .output()
+            .context("cargo metadata")?;
+        if !out.status.success() {
+            bail!("cargo metadata: {}", String::from_utf8_lossy(&out.stderr).trim());
+        }
+        let meta: serde_json::Value = serde_json::from_slice(&out.stdout).context("cargo metadata")?;
+        let target = meta["target_directory"].as_str().context("cargo metadata names no target directory")?;
+        Ok(Self { root, target: target.into() })
+    }
+
+    /// A cargo command in the repository.
+    pub(crate) fn cargo(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(cargo());
+        command.args(args).current_dir(&self.root);
+        command
+    }
+
+    /// Where a build of `profile` leaves its programs.
+    pub(crate) fn bin_dir(&self, profile: Profile) -> PathBuf {
+        self.target.join(match profile {
+            Profile::Dev => "debug",
+            Profile::Release => "release",
+        })
+    }
+
+    /// The command that builds every program a join needs: agent, installer, founder, stratumctl, firstboot stand-in.
+    pub(crate) fn build_programs(&self, profile: Profile) -> Command {
+        let mut command = self.cargo(&["build", "--locked", "--workspace", "--exclude", "xtask", "--bins"]);
+        if let Profile::Release = profile {
+            command.arg("--release");
+        }
+        command
+    }
+}
+
+/// The cargo that built this xtask.
+fn cargo() -> &'static str {
+    option_env!("CARGO").unwrap_or("cargo")
+}
