@@ -19,7 +19,8 @@ pub fn jittered_ms(n: u32, random: u64) -> u64 {
 pub fn delay_ms(fault: &Fault, failures: u32, random: u64) -> u64 {
     if let Some(asked) = fault.retry_after() {
         let asked = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
-        let extra = if fault.code == Code::ReleaseBusy { random % 5_000 } else { random % (asked / 10).max(1) };
+        let extra =
+            if fault.code == Code::ReleaseBusy { random % 5_000 } else { random % (asked / 10).max(1) };
         return asked.saturating_add(extra);
     }
     match fault.code {

@@ -120,6 +120,8 @@ pub enum Effect {
     },
     /// Write the joined marker and remove the client key -> `JoinedMarked`.
     WriteJoinedMarker,
+    /// Forget the call of the main lane that is under way; no answer, not even a late one.
+    CancelMain,
     /// Run a timer -> `Timer` after that many milliseconds.
     Arm(Timer, u64),
     /// Stop a timer; no answer.

@@ -146,6 +146,8 @@ pub enum Event {
     Identity(Result<IdentityView, Fault>),
     /// Answer to `Probe`.
     Probed(Result<ProbeView, Fault>),
+    /// Another announced key of the pinned founder answered: sent before the answer itself.
+    CaAnswered(Pin),
     /// Answer to `Observe`.
     Observed(Result<Observed, Fault>),
     /// Answer to `StartProof`.

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 /// The names are those of the wire (`SCREAMING_SNAKE_CASE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[allow(missing_docs, reason = "the names are the documentation's; the table in docs/protocol.md explains each")]
+#[allow(
+    missing_docs,
+    reason = "the names are the documentation's; the table in docs/protocol.md explains each"
+)]
 pub enum Code {
     // Found by ourselves.
     CodeMalformed,

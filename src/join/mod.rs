@@ -1,10 +1,26 @@
-//! The decision: `step(state, event, now)` and `resume(durable, now)`.
+//! The decision: `step(state, event, now)` and `resume(durable, env, now)`.
 //!
-//! Touches nothing: no tokio, no file, no environment, no clock, no randomness. What must hold is listed in docs/join.md and kept as property tests.
+//! Touches nothing: no tokio, no file, no environment, no clock, no randomness. What must hold, kept as property tests in `properties.rs`:
+//!
+//! 1. Every state that is not terminal and waits for no person has an outstanding effect or an armed timer.
+//! 2. Nothing reaches the founder before the key is durable; no code and no inventory before the founder proved the code.
+//! 3. At most one poll is outstanding.
+//! 4. A hand-off happens only from a delivery on the channel pinned to our registration; firstboot is started at most once per attempt.
+//! 5. Crash after any step, then `resume`: the same end is reached.
+//! 6. The running release never goes down (nothing here can install one).
+//! 7. Every state and every fault gives a snapshot whose `next` line is not empty.
+//! 8. The journal is written before the effect (the driver's).
 
+pub mod advice;
 pub mod backoff;
+mod calls;
 pub mod effect;
 pub mod event;
 pub mod fault;
+mod install;
 pub mod notice;
+mod posts;
 pub mod state;
+mod step;
+
+pub use step::{Step, may_retry, resume, step};

@@ -127,6 +127,8 @@ pub struct Revealed {
 pub struct Record {
     /// Its id.
     pub join_id: JoinId,
+    /// The client key it is bound to.
+    pub client_fp: B64<32>,
     /// Computed by ourselves, `XXX-XXX`; the founder's value was the same.
     pub pairing_code: Safe<16>,
     /// The state last seen, in the founder's word.
@@ -159,6 +161,8 @@ pub enum Stage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Handoff {
+    /// The registration it belongs to.
+    pub join_id: JoinId,
     /// The founder's number; `None` from a founder without attempts.
     #[serde(default)]
     pub attempt: Option<u64>,
@@ -359,6 +363,8 @@ pub struct Volatile {
     pub registered_now: bool,
     /// Index into [`FITS`].
     pub fit: usize,
+    /// Failures in a row, for the backoff.
+    pub failures: u32,
     /// Set while the founder cannot be used.
     pub trouble: Option<Trouble>,
     /// Proofs that expired in a row.
@@ -379,14 +385,14 @@ pub struct Volatile {
     pub fast_polls: u32,
     /// Digest of the delivery in the driver's hand.
     pub in_hand: Option<String>,
-    /// The code is being removed.
-    pub erasing: bool,
+    /// Removing the code from the saved request.
+    pub erasing: Lane<()>,
     /// Privileged verbs.
     pub privileged: Lane<Verb>,
     /// Failures in a row of them, and the last.
     pub privileged_trouble: Option<Trouble>,
-    /// firstboot is followed in this run.
-    pub following: bool,
+    /// The delivery (by digest) whose firstboot is followed in this run.
+    pub following: Option<String>,
     /// Posts to the founder.
     pub post: Lane<Post>,
     /// Failures in a row of them.
@@ -397,8 +403,10 @@ pub struct Volatile {
     pub reports: VecDeque<Queued>,
     /// Log batches not yet sent.
     pub log: VecDeque<LogBatch>,
-    /// Log lines dropped since the last batch.
-    pub log_lost: u64,
+    /// No log call before this boot time: at most one a second.
+    pub next_log_ms: u64,
+    /// The heartbeat's timer is armed.
+    pub heartbeat: bool,
     /// Last line of firstboot, for the screen, and when it came.
     pub last_line: Option<(Safe<200>, u64)>,
     /// When a report last reached the founder, boot clock.
@@ -486,7 +494,9 @@ impl Durable {
                 Some(Stage::Failed) => "firstboot-failed-store",
                 None => "handoff-clear",
             }
-        } else if next.registration.as_ref().map(|r| &r.join_id) != self.registration.as_ref().map(|r| &r.join_id) {
+        } else if next.registration.as_ref().map(|r| &r.join_id)
+            != self.registration.as_ref().map(|r| &r.join_id)
+        {
             if next.registration.is_some() { "registered-store" } else { "record-lost" }
         } else if next.pairing.as_ref().map(|p| &p.nonce) != self.pairing.as_ref().map(|p| &p.nonce) {
             "nonce-store"
@@ -585,8 +595,7 @@ impl State {
 
     /// Waits for a person: no request, or a refusal that only a person can clear.
     pub fn is_parked(&self) -> bool {
-        self.v.request.is_none()
-            || self.d.stop.as_ref().is_some_and(|f| f.code != Code::CodeNotProven)
+        self.v.request.is_none() || self.d.stop.as_ref().is_some_and(|f| f.code != Code::CodeNotProven)
     }
 }
 
@@ -606,6 +615,7 @@ impl Volatile {
             proof: Proof::None,
             registered_now: false,
             fit: 0,
+            failures: 0,
             trouble: None,
             expired_proofs: 0,
             view: None,
@@ -616,16 +626,17 @@ impl Volatile {
             registered_ms: None,
             fast_polls: 0,
             in_hand: None,
-            erasing: false,
+            erasing: Lane::Idle,
             privileged: Lane::Idle,
             privileged_trouble: None,
-            following: false,
+            following: None,
             post: Lane::Idle,
             post_failures: 0,
             next_seq: 0,
             reports: VecDeque::new(),
             log: VecDeque::new(),
-            log_lost: 0,
+            next_log_ms: 0,
+            heartbeat: false,
             last_line: None,
             last_report_ms: now.boot_ms,
             finished: false,

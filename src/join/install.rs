@@ -1,0 +1,349 @@
+//! From the delivery to the end of firstboot: received, written, acknowledged, started at most once per attempt, followed. Touches nothing.
+
+use console::text::Safe;
+
+use super::backoff;
+use super::effect::{Effect, Timer};
+use super::event::{DeliveryView, FirstbootEnd, StepReport};
+use super::fault::{Code, Fault};
+use super::notice::Notice;
+use super::state::{
+    Handoff, Lane, LogBatch, MAX_LOG_BATCHES, MAX_STEPS, Queued, Stage, StepLine, Trouble, Verb,
+};
+use super::step::Turn;
+use crate::protocol::wire::StepStatus;
+
+/// Step name and title of the join as a whole, used when no step of firstboot fits (documented name `join`).
+const JOIN_STEP: (&str, &str) = ("join", "Joining the cluster");
+
+impl Turn {
+    /// After a restart: what the boot and the stage allow. An attempt that may have been started is never started again in another boot: a
+    /// second run over a half-done one could destroy what the first wrote.
+    pub(super) fn resume_handoff(&mut self) {
+        let boot_id = self.s.v.env.boot_id.clone();
+        let Some(handoff) = &mut self.s.d.handoff else { return };
+        let rebooted = handoff.boot_id != boot_id;
+        match handoff.stage {
+            Stage::Received | Stage::Written | Stage::Acked if rebooted => {
+                // The bundle was on tmpfs. Nothing was started: fetch it again.
+                handoff.stage = Stage::Received;
+                handoff.boot_id = boot_id;
+            }
+            Stage::Starting | Stage::Running if rebooted => {
+                self.firstboot_failed("the machine restarted during the install");
+            }
+            _ => {}
+        }
+        // What the founder heard of the steps is not known: tell them again, repeats are harmless.
+        let Some(handoff) = &self.s.d.handoff else { return };
+        if handoff.stage >= Stage::Running && !handoff.end_reported && self.s.v.reports.is_empty() {
+            let failed = handoff.failure.clone();
+            let steps: Vec<StepReport> = handoff.steps.iter().map(|line| line.report.clone()).collect();
+            let stage = handoff.stage;
+            for report in steps.into_iter().filter(|r| r.status != StepStatus::Failed) {
+                self.s.v.reports.push_back(Queued { report, is_end: false });
+            }
+            match (stage, failed) {
+                (_, Some(report)) => self.s.v.reports.push_back(Queued { report, is_end: true }),
+                (Stage::Done, None) => self.queue_end(StepStatus::Done, None),
+                _ => {}
+            }
+        }
+    }
+
+    /// A poll in `delivering` or `installing` brought (or did not bring) the delivery.
+    pub(super) fn delivery(&mut self, attempt: Option<u64>, delivery: Option<DeliveryView>) {
+        let present = self.s.d.handoff.as_ref();
+        let newer = match present {
+            None => true,
+            Some(h) => match (h.attempt, attempt) {
+                (Some(old), Some(new)) => new > old,
+                (None, Some(_)) => true,
+                (_, None) => delivery.as_ref().is_some_and(|d| d.sha256 != h.sha256),
+            },
+        };
+        let Some(delivery) = delivery else {
+            if newer || present.is_some_and(|h| h.stage == Stage::Received) {
+                let fault = Fault::new(Code::ResponseInvalid, "the delivery is missing").verified();
+                self.again("receiving the configuration", fault);
+            }
+            return;
+        };
+        let not_started = present.is_some_and(|h| h.stage <= Stage::Acked && h.attempt == attempt);
+        self.s.v.in_hand = Some(delivery.sha256.clone());
+        if !newer && !(not_started && present.is_some_and(|h| h.sha256 != delivery.sha256)) {
+            return;
+        }
+        let Some(record) = &self.s.d.registration else { return };
+        let next_line = present.map_or(1, |h| h.next_line);
+        self.s.d.handoff = Some(Handoff {
+            join_id: record.join_id.clone(),
+            attempt,
+            sha256: delivery.sha256,
+            stage: Stage::Received,
+            boot_id: self.s.v.env.boot_id.clone(),
+            node_id: delivery.node_id,
+            cluster_id: delivery.cluster_id,
+            steps: Vec::new(),
+            failure: None,
+            end_reported: false,
+            next_line,
+            log_cursor: None,
+        });
+        self.s.v.reports.clear();
+        self.s.v.log.clear();
+        self.s.v.last_line = None;
+        if let Some(problem) = delivery.problem {
+            let text = format!("the received configuration is not usable: {}", problem.detail);
+            self.firstboot_failed(&text);
+            self.say(Notice::Fault {
+                doing: "checking the configuration",
+                fault: Box::new(problem),
+                retry_ms: None,
+                attempt: 1,
+            });
+        }
+    }
+
+    pub(super) fn drive_privileged(&mut self) {
+        if self.s.v.privileged != Lane::Idle {
+            return;
+        }
+        if self.s.d.joined.is_some() {
+            let posting =
+                self.s.v.post != Lane::Idle || !self.s.v.reports.is_empty() || !self.s.v.log.is_empty();
+            if self.s.v.following.is_none() && !(posting && self.s.v.post_failures == 0) {
+                self.verb(Verb::MarkJoined, Effect::WriteJoinedMarker);
+            }
+            return;
+        }
+        let Some(handoff) = &mut self.s.d.handoff else { return };
+        let (attempt, sha256) = (handoff.attempt, handoff.sha256.clone());
+        match handoff.stage {
+            Stage::Received if self.s.v.in_hand.as_ref() == Some(&sha256) => {
+                self.verb(Verb::WriteDelivery, Effect::WriteDelivery { attempt, sha256 });
+            }
+            Stage::Acked | Stage::Starting | Stage::Running => {
+                // `Starting` is in the journal before the verb is sent.
+                if handoff.stage == Stage::Acked {
+                    handoff.stage = Stage::Starting;
+                }
+                let log_cursor = handoff.log_cursor.clone();
+                self.s.v.following = Some(sha256.clone());
+                self.verb(Verb::StartFirstboot, Effect::StartFirstboot { attempt, sha256, log_cursor });
+            }
+            _ => {}
+        }
+    }
+
+    fn verb(&mut self, verb: Verb, effect: Effect) {
+        self.s.v.privileged = Lane::Busy(verb, self.now.boot_ms);
+        self.out.push(effect);
+    }
+
+    fn verb_failed(&mut self, doing: &'static str, fault: Fault) {
+        let old = self.s.v.privileged_trouble.take();
+        let attempts = old.as_ref().map_or(0, |t| t.attempts) + 1;
+        let since_ms = old.map_or(self.now.boot_ms, |t| t.since_ms);
+        let delay = backoff::delay_ms(&fault, attempts, self.now.random);
+        self.say(Notice::Fault {
+            doing,
+            fault: Box::new(fault.clone()),
+            retry_ms: Some(delay),
+            attempt: attempts,
+        });
+        let retry_at_ms = Some(self.now.boot_ms + delay);
+        self.s.v.privileged_trouble = Some(Trouble { fault, doing, since_ms, attempts, retry_at_ms });
+        self.s.v.privileged = Lane::Delayed(self.now.boot_ms + delay);
+        self.out.push(Effect::Arm(Timer::Privileged, delay));
+    }
+
+    fn verb_ok(&mut self, verb: &'static str) {
+        self.s.v.privileged_trouble = None;
+        self.say(Notice::Verb { verb, result: Safe::clean("ok") });
+    }
+
+    pub(super) fn delivery_written(&mut self, answer: Result<String, Fault>) {
+        if !self.take_verb(Verb::WriteDelivery) {
+            return;
+        }
+        match answer {
+            Ok(sha256) => {
+                self.verb_ok("write-delivery");
+                let Some(handoff) = &mut self.s.d.handoff else { return };
+                if handoff.sha256 == sha256 && handoff.stage == Stage::Received {
+                    handoff.stage = Stage::Written;
+                } else {
+                    // Another delivery came meanwhile; it is written next.
+                    self.s.v.in_hand = self.s.v.in_hand.take().filter(|have| *have != sha256);
+                }
+            }
+            Err(fault) if fault.code == Code::DeliveryInvalid => {
+                let text = format!("the received configuration is not usable: {}", fault.detail);
+                self.firstboot_failed(&text);
+            }
+            Err(fault) => self.verb_failed("placing the configuration", fault),
+        }
+    }
+
+    pub(super) fn firstboot_running(&mut self) {
+        let following = self.s.v.following.clone();
+        if let Some(handoff) = &mut self.s.d.handoff
+            && Some(&handoff.sha256) == following.as_ref()
+            && handoff.stage == Stage::Starting
+        {
+            handoff.stage = Stage::Running;
+        }
+    }
+
+    /// The attempt that is followed is the present one: what an older one still says is dropped.
+    fn is_present(&self) -> bool {
+        self.s.v.following.is_some()
+            && self.s.v.following.as_ref() == self.s.d.handoff.as_ref().map(|h| &h.sha256)
+    }
+
+    pub(super) fn firstboot_step(&mut self, report: StepReport) {
+        if !self.is_present() {
+            return;
+        }
+        let now = self.now.boot_ms;
+        let Some(handoff) = &mut self.s.d.handoff else { return };
+        if matches!(handoff.stage, Stage::Starting) {
+            handoff.stage = Stage::Running;
+        }
+        if handoff.failure.is_some() {
+            return;
+        }
+        let ended_ms = (report.status != StepStatus::Running).then_some(now);
+        match handoff.steps.iter_mut().rev().find(|line| line.report.step == report.step) {
+            // The same datagram twice says nothing new.
+            Some(line) if line.report == report => return,
+            Some(line) => {
+                line.report = report.clone();
+                line.ended_ms = ended_ms;
+            }
+            None => {
+                handoff.steps.push(StepLine { report: report.clone(), began_ms: now, ended_ms });
+                let surplus = handoff.steps.len().saturating_sub(MAX_STEPS);
+                handoff.steps.drain(..surplus);
+            }
+        }
+        let is_end = report.status == StepStatus::Failed;
+        if is_end {
+            handoff.failure = Some(report.clone());
+        }
+        let status = match report.status {
+            StepStatus::Running => "running",
+            StepStatus::Done => "done",
+            StepStatus::Failed => "failed",
+        };
+        self.say(Notice::Step {
+            step: report.step.clone(),
+            title: report.title.clone(),
+            index: report.index,
+            total: report.total,
+            status,
+            error: report.error.clone(),
+        });
+        self.queue(Queued { report, is_end });
+    }
+
+    pub(super) fn firstboot_log(&mut self, lines: Vec<Safe<1024>>, cursor: String) {
+        if !self.is_present() || lines.is_empty() {
+            return;
+        }
+        if let Some(last) = lines.last() {
+            self.s.v.last_line = Some((Safe::clean(last.as_str()), self.now.boot_ms));
+        }
+        let log = &mut self.s.v.log;
+        log.push_back(LogBatch { lines, cursor, lost: 0 });
+        if log.len() > MAX_LOG_BATCHES
+            && let Some(old) = log.pop_front()
+            && let Some(next) = log.front_mut()
+        {
+            next.lost += old.lost + old.lines.len() as u64;
+        }
+    }
+
+    pub(super) fn firstboot_ended(&mut self, end: Result<FirstbootEnd, Fault>) {
+        if !self.take_verb(Verb::StartFirstboot) {
+            return;
+        }
+        let present = self.is_present();
+        self.s.v.following = None;
+        let end = match end {
+            Ok(end) => end,
+            Err(fault) => return self.verb_failed("starting firstboot", fault),
+        };
+        self.s.v.privileged_trouble = None;
+        let result = match &end {
+            FirstbootEnd::Done => "firstboot ended well".to_owned(),
+            FirstbootEnd::Failed(status) => format!("firstboot failed: {status}"),
+            FirstbootEnd::Lost => "firstboot's end is not known: the machine restarted".to_owned(),
+        };
+        self.say(Notice::Verb { verb: "start-firstboot", result: Safe::clean(result) });
+        if !present {
+            return;
+        }
+        let Some(handoff) = &mut self.s.d.handoff else { return };
+        let failed_step = handoff.failure.is_some();
+        match end {
+            // Its failed report is on its way already; a second one could hit the next attempt.
+            _ if failed_step => handoff.stage = Stage::Failed,
+            FirstbootEnd::Done => {
+                handoff.stage = Stage::Done;
+                self.queue_end(StepStatus::Done, None);
+            }
+            FirstbootEnd::Failed(status) => self.firstboot_failed(&format!("firstboot ended with {status}")),
+            FirstbootEnd::Lost => self.firstboot_failed("the machine restarted during the install"),
+        }
+    }
+
+    /// The attempt is over without a failed step of its own: failed at the last step, or at `join` when there was none or the machine restarted.
+    fn firstboot_failed(&mut self, error: &str) {
+        let now = self.now.boot_ms;
+        let Some(handoff) = &mut self.s.d.handoff else { return };
+        let last = handoff
+            .steps
+            .last_mut()
+            .filter(|_| handoff.stage == Stage::Running && !error.contains("restarted"));
+        let report = match last {
+            Some(line) => {
+                line.report.status = StepStatus::Failed;
+                line.report.error = Some(Safe::clean(error));
+                line.ended_ms = Some(now);
+                line.report.clone()
+            }
+            None => StepReport {
+                step: Safe::clean(JOIN_STEP.0),
+                title: Safe::clean(JOIN_STEP.1),
+                index: None,
+                total: None,
+                status: StepStatus::Failed,
+                error: Some(Safe::clean(error)),
+            },
+        };
+        handoff.stage = Stage::Failed;
+        handoff.failure = Some(report.clone());
+        self.queue(Queued { report, is_end: true });
+    }
+
+    fn queue_end(&mut self, status: StepStatus, error: Option<Safe<2048>>) {
+        let (step, title) = (Safe::clean(JOIN_STEP.0), Safe::clean(JOIN_STEP.1));
+        let report = StepReport { step, title, index: None, total: None, status, error };
+        self.queue(Queued { report, is_end: true });
+    }
+
+    pub(super) fn joined_marked(&mut self, answer: Result<(), Fault>) {
+        if !self.take_verb(Verb::MarkJoined) {
+            return;
+        }
+        match answer {
+            Ok(()) => {
+                self.s.v.finished = true;
+                self.out.push(Effect::Exit);
+            }
+            Err(fault) => self.verb_failed("writing the joined marker", fault),
+        }
+    }
+}

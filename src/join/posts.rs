@@ -1,0 +1,208 @@
+//! The post lane: progress and log lines to the founder, in order, resumed after a gap, never silent for long. Touches nothing.
+
+use super::backoff;
+use super::effect::{Effect, Timer};
+use super::fault::{Class, Code, Fault};
+use super::state::{Lane, Post, Queued, SEQ_BLOCK, Stage};
+use super::step::Turn;
+use crate::protocol::wire::{self, LogRequest, ProgressRequest, StepStatus};
+
+/// A running step is told again after this long without a report (docs/protocol.md: at most 120 s).
+const HEARTBEAT_MS: u64 = 110_000;
+/// Between two log calls.
+const LOG_PACE_MS: u64 = 1_000;
+/// Reports kept unsent; the oldest that is not the end goes first.
+const MAX_REPORTS: usize = 256;
+
+impl Turn {
+    pub(super) fn queue(&mut self, queued: Queued) {
+        let reports = &mut self.s.v.reports;
+        if reports.len() >= MAX_REPORTS
+            && let Some(place) = reports.iter().position(|q| !q.is_end)
+        {
+            reports.remove(place);
+        }
+        reports.push_back(queued);
+        // A log call that is only being paced must not hold up a step.
+        if self.s.v.post_failures == 0 && matches!(self.s.v.post, Lane::Delayed(_)) {
+            self.out.push(Effect::Disarm(Timer::Post));
+            self.s.v.post = Lane::Idle;
+        }
+    }
+
+    pub(super) fn drive_post(&mut self) {
+        if self.s.v.post != Lane::Idle || self.s.d.stop.is_some() {
+            return;
+        }
+        let Some(join_id) = self.s.d.registration.as_ref().map(|r| r.join_id.clone()) else { return };
+        if self.s.d.joined.is_some() && self.s.v.post_failures > 0 {
+            self.s.v.reports.clear();
+            self.s.v.log.clear();
+        }
+        if let Some(queued) = self.s.v.reports.front() {
+            let body = progress(queued, 0, &self.s.v.env.boot_id);
+            let seq = self.next_seq();
+            self.s.v.post = Lane::Busy(Post::Progress, self.now.boot_ms);
+            self.out.push(Effect::SendProgress { join_id, body: ProgressRequest { seq, ..body } });
+            return;
+        }
+        let Some(batch) = self.s.v.log.front() else { return };
+        if self.now.boot_ms < self.s.v.next_log_ms {
+            return self.delay_post(self.s.v.next_log_ms - self.now.boot_ms);
+        }
+        let next_line = self.s.d.handoff.as_ref().map_or(1, |h| h.next_line);
+        let lines = batch.lines.iter().map(|line| line.as_str().to_owned()).collect();
+        let body = LogRequest { first: next_line + batch.lost, lost: batch.lost, lines };
+        self.s.v.next_log_ms = self.now.boot_ms + LOG_PACE_MS;
+        self.s.v.post = Lane::Busy(Post::Log, self.now.boot_ms);
+        self.out.push(Effect::SendLog { join_id, body });
+    }
+
+    /// The next sequence number. Blocks are reserved in the journal, so that a restart never uses one again.
+    fn next_seq(&mut self) -> u64 {
+        if self.s.v.next_seq == 0 {
+            self.s.v.next_seq = self.s.d.seq_reserved + 1;
+        }
+        if self.s.v.next_seq > self.s.d.seq_reserved {
+            self.s.d.seq_reserved = self.s.v.next_seq - 1 + SEQ_BLOCK;
+        }
+        self.s.v.next_seq
+    }
+
+    pub(super) fn progress_sent(&mut self, answer: Result<wire::ProgressAnswer, Fault>) {
+        if !self.take_post(Post::Progress) {
+            return;
+        }
+        match answer {
+            Ok(answer) => {
+                let sent = self.s.v.next_seq;
+                self.s.v.next_seq = sent.max(answer.last_seq) + 1;
+                if answer.last_seq > sent {
+                    // The founder has seen higher numbers: this report was ignored, so it is sent again above them.
+                    self.s.v.post_failures += 1;
+                    let delay = backoff::jittered_ms(self.s.v.post_failures, self.now.random);
+                    return self.delay_post(delay);
+                }
+                self.s.v.post_failures = 0;
+                self.s.v.last_report_ms = self.now.boot_ms;
+                if let Some(sent) = self.s.v.reports.pop_front() {
+                    self.end_reported(&sent);
+                }
+            }
+            Err(fault) if is_for_later(&fault) => self.post_again(&fault),
+            // The founder does not want it (another state, an unknown record): what is true now, the poll tells.
+            Err(_) => {
+                self.s.v.next_seq += 1;
+                self.s.v.post_failures = 0;
+                if let Some(refused) = self.s.v.reports.pop_front() {
+                    self.end_reported(&refused);
+                }
+            }
+        }
+    }
+
+    fn end_reported(&mut self, queued: &Queued) {
+        if let Some(handoff) = &mut self.s.d.handoff
+            && queued.is_end
+        {
+            handoff.end_reported = true;
+        }
+    }
+
+    pub(super) fn log_sent(&mut self, answer: Result<wire::LogAnswer, Fault>) {
+        if !self.take_post(Post::Log) {
+            return;
+        }
+        match answer {
+            Ok(answer) => {
+                let Some(batch) = self.s.v.log.pop_front() else { return };
+                if let Some(handoff) = &mut self.s.d.handoff {
+                    let last = handoff.next_line + batch.lost + batch.lines.len() as u64 - 1;
+                    if answer.last_line > last && self.s.v.post_failures < 3 {
+                        // Another run used these numbers: go on above them, with the same lines.
+                        handoff.next_line = answer.last_line + 1;
+                        self.s.v.log.push_front(batch);
+                        self.s.v.post_failures += 1;
+                        return;
+                    }
+                    handoff.next_line = last + 1;
+                    handoff.log_cursor = Some(batch.cursor);
+                }
+                self.s.v.post_failures = 0;
+            }
+            Err(fault) if is_for_later(&fault) => self.post_again(&fault),
+            // A refused log never holds up a join.
+            Err(_) => {
+                if let Some(batch) = self.s.v.log.pop_front()
+                    && let Some(next) = self.s.v.log.front_mut()
+                {
+                    next.lost += batch.lost + batch.lines.len() as u64;
+                }
+            }
+        }
+    }
+
+    fn post_again(&mut self, fault: &Fault) {
+        self.s.v.post_failures += 1;
+        let delay = backoff::delay_ms(fault, self.s.v.post_failures, self.now.random);
+        self.delay_post(delay);
+    }
+
+    pub(super) fn drive_heartbeat(&mut self) {
+        let running = self.s.firstboot_open() && self.s.d.joined.is_none();
+        if running && !self.s.v.heartbeat {
+            self.s.v.heartbeat = true;
+            let quiet = self.now.boot_ms.saturating_sub(self.s.v.last_report_ms);
+            let left = HEARTBEAT_MS.saturating_sub(quiet).max(LOG_PACE_MS);
+            self.out.push(Effect::Arm(Timer::Heartbeat, left));
+        } else if !running && self.s.v.heartbeat {
+            self.s.v.heartbeat = false;
+            self.out.push(Effect::Disarm(Timer::Heartbeat));
+        }
+    }
+
+    /// Tells the running step again, so that the founder can tell a long step from a dead machine.
+    pub(super) fn heartbeat(&mut self) {
+        let quiet = self.now.boot_ms.saturating_sub(self.s.v.last_report_ms);
+        if !self.s.firstboot_open() || quiet < HEARTBEAT_MS || !self.s.v.reports.is_empty() {
+            return;
+        }
+        let Some(handoff) =
+            self.s.d.handoff.as_ref().filter(|h| h.stage == Stage::Running && h.failure.is_none())
+        else {
+            return;
+        };
+        if let Some(line) = handoff.steps.last() {
+            let report = line.report.clone();
+            self.queue(Queued { report, is_end: false });
+        }
+    }
+}
+
+fn is_for_later(fault: &Fault) -> bool {
+    match fault.code {
+        Code::OtherRefusal | Code::JoinStateConflict | Code::JoinNotFound => false,
+        // Trust faults are the poll's to show; the report waits until the right founder is back.
+        Code::FounderKeyChanged | Code::PinMismatch => true,
+        code => code.class() == Class::Retry,
+    }
+}
+
+fn progress(queued: &Queued, seq: u64, boot_id: &str) -> ProgressRequest {
+    let report = &queued.report;
+    let error = match (&report.error, report.status) {
+        (Some(error), _) => Some(error.as_str().to_owned()),
+        (None, StepStatus::Failed) => Some("no error text".to_owned()),
+        (None, _) => None,
+    };
+    ProgressRequest {
+        seq,
+        boot_id: boot_id.to_owned(),
+        step: report.step.as_str().to_owned(),
+        title: report.title.as_str().to_owned(),
+        index: report.index,
+        total: report.total,
+        status: report.status,
+        error,
+    }
+}
