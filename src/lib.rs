@@ -1,10 +1,12 @@
 //! The on-node join agent of a Stratum cluster. ARCHITECTURE.md is the map.
 
+pub mod config;
 pub mod durable_file;
 pub mod faults;
 pub mod join;
 pub mod paths;
 pub mod protocol;
+pub mod yaml;
 
 #[cfg(test)]
 mod test_support;
