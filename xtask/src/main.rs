@@ -8,6 +8,7 @@ mod demo;
 
 mod lab;
 mod packages;
+mod procfs;
 mod snapshot;
 mod steps;
 mod supply;
