@@ -70,6 +70,15 @@ pub fn write_volatile(path: &Path, bytes: &[u8], mode: RawMode, name: &'static s
     replace(path, bytes, mode, name, false)
 }
 
+/// As [`write`], and the content that was there is overwritten on the disk once the new one is durable, as far as the disk lets us.
+pub fn write_secret(path: &Path, bytes: &[u8], mode: RawMode, name: &'static str) -> Result<(), FileError> {
+    let (dir, file) = split(path)?;
+    let old = hold(&dir, file);
+    replace(path, bytes, mode, name, true)?;
+    wipe(old);
+    Ok(())
+}
+
 /// Reads a secret: a regular file of our own, with one link, without any group or other permission, of at most `cap` bytes.
 /// `Ok(None)` is missing; everything else is [`FileError::Tampered`].
 pub fn read_private(path: &Path, cap: u64) -> Result<Option<Vec<u8>>, FileError> {
@@ -96,7 +105,8 @@ pub fn read_public(path: &Path, cap: u64) -> Result<Option<Vec<u8>>, FileError> 
     }
 }
 
-/// Removes `path`, durably, and what a crash left of writing it. Missing is fine. `name` is the crash point.
+/// Removes `path`, durably, and what a crash left of writing it, and overwrites what it held, as far as the disk lets us. Missing is fine.
+/// `name` is the crash point.
 pub fn remove(path: &Path, name: &'static str) -> Result<(), FileError> {
     point(name, When::Before);
     let (dir, file) = match split(path) {
@@ -105,12 +115,14 @@ pub fn remove(path: &Path, name: &'static str) -> Result<(), FileError> {
         Err(other) => return Err(other),
     };
     sweep_one(&dir, path, file)?;
+    let old = hold(&dir, file);
     match rustix::fs::unlinkat(&dir, file, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(failed("remove", path, errno)),
     }
     point(name, When::During);
     rustix::fs::fsync(&dir).map_err(|errno| failed("remove", path, errno))?;
+    wipe(old);
     point(name, When::After);
     Ok(())
 }
@@ -463,13 +475,34 @@ fn sweep_where(dir: &OwnedFd, path: &Path, ours: impl Fn(&str) -> bool) -> Resul
         let entry = entry.map_err(|errno| failed("read", path, errno))?;
         let Ok(name) = entry.file_name().to_str() else { continue };
         if is_temp(name) && ours(name) {
+            let old = hold(dir, name);
             match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
+                Ok(()) | Err(Errno::NOENT) => wipe(old),
                 Err(errno) => return Err(failed("remove", path, errno)),
             }
         }
     }
     Ok(())
+}
+
+/// Opens a file that is about to lose its name, so that it can be overwritten afterwards: before, a crash would leave a broken file under
+/// the name. Only a plain file with one name; anything else is not ours to overwrite.
+fn hold(dir: &OwnedFd, name: &str) -> Option<File> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?);
+    let meta = file.metadata().ok()?;
+    (meta.is_file() && meta.nlink() == 1).then_some(file)
+}
+
+/// Overwrites a file that has lost its last name. Best effort: the name is gone already, and a copy-on-write file system or a flash disk
+/// keeps old blocks anyway.
+fn wipe(old: Option<File>) {
+    let Some(mut file) = old else { return };
+    let Ok(meta) = file.metadata() else { return };
+    if meta.nlink() == 0 {
+        let zeros = io::repeat(0).take(meta.len());
+        let _ = io::copy(&mut { zeros }, &mut file).and_then(|_| file.sync_data());
+    }
 }
 
 /// `.<name>.<pid>-<n>.tmp`

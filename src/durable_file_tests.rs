@@ -203,3 +203,32 @@ fn a_new_directory_has_its_mode_and_those_above_are_open() {
     assert_eq!(mode(&deep), 0o700);
     assert_eq!(mode(&dir.path().join("var/lib")), 0o755);
 }
+
+#[test]
+fn a_secret_is_overwritten_when_it_is_replaced_or_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("request.json");
+    let watch = |path: &Path| File::open(path).unwrap();
+    let content = |mut file: File| {
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        text
+    };
+    write(&path, b"code", 0o600, POINT).unwrap();
+    let old = watch(&path);
+    write_secret(&path, b"none", 0o600, POINT).unwrap();
+    assert_eq!(content(old), "\0\0\0\0");
+    let old = watch(&path);
+    remove(&path, POINT).unwrap();
+    assert_eq!(content(old), "\0\0\0\0");
+}
+
+#[test]
+fn a_file_with_another_name_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("request.json");
+    write(&path, b"code", 0o600, POINT).unwrap();
+    std::fs::hard_link(&path, dir.path().join("kept")).unwrap();
+    remove(&path, POINT).unwrap();
+    assert_eq!(std::fs::read(dir.path().join("kept")).unwrap(), b"code");
+}

@@ -3,9 +3,11 @@
 pub mod config;
 pub mod durable_file;
 pub mod faults;
+pub mod identity;
 pub mod join;
 pub mod paths;
 pub mod protocol;
+pub mod request;
 pub mod yaml;
 
 #[cfg(test)]
