@@ -101,3 +101,25 @@ fn apt(args: &[&str]) -> Command {
     command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_that_is_not_installed_is_found_missing() {
+        let absent = Package { name: "no-such-package", why: "a test" };
+        let essential = Package { name: "dpkg", why: "a test" };
+        match missing(&[&absent, &essential]) {
+            Some(found) => {
+                assert_eq!(found.iter().map(|p| p.name).collect::<Vec<_>>(), ["no-such-package"]);
+            }
+            None => println!("skipped: no dpkg-query here"),
+        }
+    }
+
+    #[test]
+    fn every_package_says_what_it_is_for() {
+        assert!(BUILD.iter().chain(TEST).all(|package| !package.why.is_empty()));
+    }
+}
