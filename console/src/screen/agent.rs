@@ -1,0 +1,94 @@
+//! When the agent itself is the news: not up yet, gone, not readable, newer than this console.
+
+use super::*;
+
+/// After this long without a first snapshot something is wrong.
+const STARTS_WITHIN_MS: u64 = 60_000;
+/// Column of the text behind `Unit`, `Last`, `Do`.
+const LABEL: usize = 10;
+
+/// S14 and its variants.
+pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
+    let mut body = Body::new(width);
+    let (tag, state, fact) = match &view.feed {
+        Feed::NotYet { since_mono } => {
+            let waited = view.now.since(*since_mono);
+            let late = waited >= STARTS_WITHIN_MS;
+            body.labelled("Unit", LABEL, "stratum-join.service has not written anything yet");
+            let fact = if late { format!("for {}", clock::hms(waited)) } else { String::new() };
+            (if late { Tag::Trouble } else { Tag::Running }, "STARTING - THE JOIN AGENT IS NOT UP YET", fact)
+        }
+        Feed::Unreadable(why) => {
+            body.foreign("Why", LABEL, why.as_str());
+            (Tag::Trouble, "THE JOIN AGENT'S STATE CANNOT BE READ", String::new())
+        }
+        _ => {
+            body.labelled("Unit", LABEL, &unit(s, view));
+            let last = facts::headline(s, &view.now).text;
+            let code =
+                s.pairing_code.as_ref().map(|code| format!(", pairing code {code}")).unwrap_or_default();
+            last_row(&mut body, &format!("{last}{code}"), width);
+            let age = clock::hms(s.age_ms(view.now.boot_ms));
+            (Tag::Trouble, "THE JOIN AGENT DOES NOT ANSWER", format!("last update {age} ago"))
+        }
+    };
+    body.blank();
+    body.labelled("Do", LABEL, "Usually nothing: it is started again by itself.");
+    body.labelled("", LABEL, &format!("If it stays for 5 minutes: {}", page::login_then(view)));
+    body.command(8, "journalctl -u stratum-join -b");
+    body.blank();
+    for line in s.log.iter().rev().take(2).rev() {
+        body.push(Row::text(crate::layout::cut(&format!("  {}", side::log_line(line)), width)));
+    }
+    let mut page = Page::main(s, view, body);
+    let keys = if view.feed == Feed::Live { page.keys } else { format!(" [R]edraw  {}", page::leave(view)) };
+    page.keys = keys.trim_end().to_owned();
+    let short = fact.split(' ').find(|word| word.contains(':')).unwrap_or_default().to_owned();
+    page.state = Some((tag, state.into(), Fact { long: fact, short, alarm: false }));
+    page
+}
+
+/// A snapshot of a newer agent: its own line and advice, nothing else.
+pub(super) fn foreign(s: &Snapshot, view: &View, width: usize, schema: u64) -> Page {
+    let mut body = Body::new(width);
+    body.foreign("State", LABEL, s.headline.as_str());
+    for line in &s.next {
+        body.foreign("Do", LABEL, line.as_str());
+    }
+    body.blank();
+    body.prose(
+        0,
+        &format!("Its snapshot has schema {schema}; this console draws only the state and the advice of it."),
+    );
+    let mut page = Page::main(s, view, body);
+    page.state = Some((Tag::Unknown, "THE JOIN AGENT IS NEWER THAN THIS CONSOLE".into(), Fact::default()));
+    page.keys = format!(" [R]edraw  {}", page::leave(view)).trim_end().to_owned();
+    page
+}
+
+/// What became of the process.
+fn unit(s: &Snapshot, view: &View) -> String {
+    let restarts = match s.agent.restarts {
+        0 => String::new(),
+        n => format!(", restart {n}"),
+    };
+    match facts::exit_words(s) {
+        Some(how) => format!("stratum-join.service ended: {how}{restarts}"),
+        None if !view.agent_alive => {
+            format!("stratum-join.service: process {} is no more{restarts}", s.agent.pid)
+        }
+        None => format!("stratum-join.service runs but writes nothing{restarts}"),
+    }
+}
+
+/// The last known state, with the warning always in sight.
+fn last_row(body: &mut Body, last: &str, width: usize) {
+    const WARNING: &str = "  <- may be out of date";
+    let whole = format!("{last}{WARNING}");
+    if LABEL + whole.len() <= width {
+        body.push(Row::text(format!("  Last    {whole}")));
+    } else {
+        body.labelled("Last", LABEL, last);
+        body.push(Row::text(format!("{:LABEL$}{}", "", WARNING.trim_start())));
+    }
+}

@@ -1,0 +1,77 @@
+//! The screens: which page a snapshot gives, and what it says.
+//!
+//! Pure. Text from the founder, firstboot or hardware stands only behind `> `, at most 3 rows of it.
+
+mod agent;
+mod journey;
+mod network;
+mod page;
+mod side;
+mod stopped;
+
+pub(crate) use page::Page;
+
+use crate::clock;
+use crate::facts::{self, Fact};
+use crate::layout::{Body, Row, Tag};
+use crate::snapshot::{Liveness, Snapshot, State};
+use crate::view::{Feed, Leave, Screen, View};
+
+/// Before registration the network diagnosis opens by itself after this long.
+const NETWORK_OPENS_MS: u64 = 30_000;
+
+/// The page of a snapshot; `width` columns of text, `room` rows for the body.
+pub(crate) fn page(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
+    match (view.screen, &view.feed) {
+        (_, Feed::NotYet { .. } | Feed::Unreadable(_)) => agent::page(s, view, width),
+        (_, Feed::Foreign { schema }) => agent::foreign(s, view, width, *schema),
+        (Screen::Details, _) => side::details(s, view, width),
+        (Screen::Log, _) => side::log(s, view, width, room),
+        (Screen::Network, _) => network::page(s, view, width),
+        (Screen::Main, _) if view.liveness == Liveness::Gone => agent::page(s, view, width),
+        (Screen::Main, _) => main(s, view, width, room),
+    }
+}
+
+fn main(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
+    match s.state {
+        State::Starting | State::Registering if network_opens(s, view) => network::page(s, view, width),
+        State::Starting | State::Registering => journey::registering(s, view, width, room),
+        State::Pending => journey::pending(s, view, width),
+        State::NeedsUpgrade if s.fault.is_some() => stopped::upgrade(s, view, width),
+        State::NeedsUpgrade => journey::upgrading(s, view, width, room),
+        State::Approved => journey::approved(s, view, width),
+        State::Delivering | State::Installing => journey::installing(s, view, width, room),
+        State::Joined => journey::joined(s, view, width),
+        State::Failed => stopped::failed(s, view, width),
+        State::Refused => stopped::refused(s, view, width),
+        State::Expired => stopped::expired(s, view, width),
+        State::Rejected => stopped::rejected(s, view, width),
+        State::IdentityFailed => network::identity(s, view, width),
+        State::Unknown => journey::unknown(s, view, width),
+    }
+}
+
+/// True when the endpoint has not answered for so long that nothing else matters; never over a registration.
+fn network_opens(s: &Snapshot, view: &View) -> bool {
+    s.network.failing_since_mono.is_some_and(|since| view.now.since(since) >= NETWORK_OPENS_MS)
+}
+
+/// The line that lies over row 18: the most urgent thing the state itself does not say.
+pub(crate) fn overlay(s: &Snapshot, view: &View, page: &Page) -> Option<Row> {
+    if view.feed != Feed::Live || page.title == "NETWORK" && view.liveness == Liveness::Alive {
+        return None;
+    }
+    if view.liveness == Liveness::Late {
+        let age = clock::hms(s.age_ms(view.now.boot_ms));
+        return Some(Row::tagged(0, Tag::Trouble, format!("last update {age} ago")));
+    }
+    if view.liveness == Liveness::Gone || s.state == State::Joined {
+        return None;
+    }
+    if let Some(since) = s.network.failing_since_mono {
+        let age = clock::hms(view.now.since(since));
+        return Some(Row::tagged(0, Tag::Trouble, format!("no contact with the cluster for {age}")));
+    }
+    s.degraded.as_ref().map(|text| Row::tagged(0, Tag::Trouble, format!("the join agent: {text}")))
+}

@@ -1,0 +1,173 @@
+//! Where a join stopped: refused, expired, rejected, failed, and an upgrade attempt that failed.
+
+use super::*;
+
+/// Column of the text behind `Step`, `Error`, `Do`.
+const LABEL: usize = 10;
+
+/// S4.
+pub(super) fn upgrade(s: &Snapshot, view: &View, width: usize) -> Page {
+    let mut body = Body::new(width);
+    step_and_error(&mut body, s);
+    body.blank();
+    if let Some(why) = s.fault.as_ref().and_then(|fault| fault.why.as_ref()) {
+        body.labelled("Why", LABEL, why.as_str());
+    }
+    advise(&mut body, s);
+    let id = s.registration.join_id.as_ref().map_or("it".into(), facts::token);
+    body.labelled("Stop", LABEL, &format!("Reject {id} in {}.", facts::ADMIN));
+    body.blank();
+    body.prose(
+        0,
+        "It tries again every 10 minutes until it is rejected. The old OS stays in use. Nothing is added to the cluster.",
+    );
+    Page::main(s, view, body)
+}
+
+/// S8.
+pub(super) fn failed(s: &Snapshot, view: &View, width: usize) -> Page {
+    let mut body = Body::new(width);
+    step_and_error(&mut body, s);
+    body.blank();
+    if facts::advice(s).is_empty() {
+        body.labelled("Do", LABEL, "Correct the cause named above on this machine or in the approval.");
+        body.labelled("", LABEL, &format!("Then retry it in {}.", facts::ADMIN));
+    } else {
+        advise(&mut body, s);
+    }
+    body.push(Row::text("  Log     press L, or run   journalctl -u stratum-join -u stratum-firstboot"));
+    body.blank();
+    body.prose(0, "The cluster knows about this failure. This machine waits for the retry.");
+    Page::main(s, view, body)
+}
+
+/// S9 and its variants.
+pub(super) fn refused(s: &Snapshot, view: &View, width: usize) -> Page {
+    let mut body = Body::new(width);
+    let fault = s.fault.as_ref();
+    let code = fault.map(|fault| fault.code.as_str()).unwrap_or_default();
+    let about_the_code = facts::refused_code(code).is_some();
+    if about_the_code && let Some(hint) = &s.code_hint {
+        body.push(Row::text(format!("  Code    {hint}   (saved on this machine)")));
+    }
+    if let Some(fault) = fault {
+        body.foreign("Error", LABEL, fault.message.as_str());
+        if !fault.verified {
+            body.labelled("", LABEL, "This answer could not be verified.");
+        }
+    }
+    body.blank();
+    if about_the_code {
+        new_code(&mut body, s, view, &["stratum-installer join --check"]);
+    } else {
+        match code {
+            "RELEASE_MISMATCH" => body.labelled("Do", LABEL, "Install this machine from the cluster's ISO:"),
+            "JOIN_QUEUE_FULL" => {
+                body.labelled("Do", LABEL, &format!("Approve or reject one in {}.", facts::ADMIN))
+            }
+            "UPGRADE_RUNNING" => body.labelled("Do", LABEL, "No action needed."),
+            _ if facts::advice(s).is_empty() => body.labelled("Do", LABEL, "Read the log: press L."),
+            _ => advise(&mut body, s),
+        }
+        if let Some(iso) = fault.and_then(|fault| fault.details.iso.as_ref()) {
+            body.foreign("", LABEL, iso.as_str());
+        }
+    }
+    body.blank();
+    if let Some(left) = facts::retry_in(s, &view.now) {
+        body.prose(0, &format!("It tries again by itself in {left}."));
+    }
+    body.prose(0, "Nothing else is lost: the node key stays, no reinstall is needed.");
+    if code == "RELEASE_MISMATCH" {
+        body.rows.pop();
+        body.prose(0, "Nothing was changed on the cluster.");
+    }
+    Page::main(s, view, body)
+}
+
+/// S10.
+pub(super) fn expired(s: &Snapshot, view: &View, width: usize) -> Page {
+    let mut body = Body::new(width);
+    let id = s.registration.join_id.as_ref().map_or("a join".into(), facts::token);
+    let until = match &s.registration.expires_at {
+        Some(at) => {
+            let at = at.as_str().parse().map_or_else(|_| at.ascii(), clock::date_minute);
+            format!(" until {at}")
+        }
+        None => String::new(),
+    };
+    body.prose(2, &format!("It waited as {id}{until}."));
+    if let Some(code) = last_code(s) {
+        body.prose(2, &format!("Its pairing code {code} is no longer valid."));
+    }
+    body.blank();
+    new_code(&mut body, s, view, &[]);
+    without_code_fact(Page::main(s, view, body))
+}
+
+/// S11.
+pub(super) fn rejected(s: &Snapshot, view: &View, width: usize) -> Page {
+    let mut body = Body::new(width);
+    let id = s.registration.join_id.as_ref().map_or("a join".into(), facts::token);
+    let code =
+        last_code(s).map(|code| format!(", pairing code {code} (no longer valid)")).unwrap_or_default();
+    body.labelled("Was", LABEL, &format!("{id}{code}"));
+    match &s.registration.reject_reason {
+        Some(reason) => body.foreign("Reason", LABEL, reason.as_str()),
+        None => body.labelled("Reason", LABEL, "none was given"),
+    }
+    body.blank();
+    let login = page::login_then(view);
+    body.labelled("Do", LABEL, &format!("To join after all: make a new join code on the cluster, {login}"));
+    body.command(8, &facts::join_command(s));
+    body.labelled("", LABEL, "Otherwise switch the machine off.");
+    without_code_fact(Page::main(s, view, body))
+}
+
+// === private ===
+
+fn step_and_error(body: &mut Body, s: &Snapshot) {
+    let Some(fault) = &s.fault else {
+        return body.labelled("Error", LABEL, "The agent gave no reason; press L for the log.");
+    };
+    let name = fault.step.as_ref().map(|step| step.ascii());
+    let title = fault.step_title.as_ref().map(|title| title.ascii());
+    match (name, title) {
+        (Some(name), Some(title)) => body.labelled("Step", LABEL, &format!("{name} - {title}")),
+        (Some(one), None) | (None, Some(one)) => body.labelled("Step", LABEL, &one),
+        (None, None) => {}
+    }
+    body.foreign("Error", LABEL, fault.message.as_str());
+}
+
+pub(super) fn advise(body: &mut Body, s: &Snapshot) {
+    let mut label = "Do";
+    for line in facts::advice(s) {
+        body.labelled(label, LABEL, &line);
+        label = "";
+    }
+}
+
+/// The way to another join code.
+fn new_code(body: &mut Body, s: &Snapshot, view: &View, more: &[&str]) {
+    body.labelled("Do", LABEL, "1. Make a new join code on the cluster.");
+    body.labelled("", LABEL, &format!("2. {}", page::login(view)));
+    body.command(8, &facts::join_command(s));
+    for line in more {
+        body.command(8, line);
+    }
+}
+
+fn last_code(s: &Snapshot) -> Option<String> {
+    s.registration.last_pairing_code.as_ref().or(s.pairing_code.as_ref()).map(|code| code.ascii())
+}
+
+/// A code that is no longer valid is said to be so in the body, and nowhere else.
+fn without_code_fact(mut page: Page) -> Page {
+    if let Some((_, _, fact)) = &mut page.state
+        && !fact.alarm
+    {
+        *fact = Fact::default();
+    }
+    page
+}
