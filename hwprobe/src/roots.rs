@@ -1,0 +1,228 @@
+//! The tree that the probe reads: this machine, or a captured copy of one.
+//!
+//! May touch: files below the one root directory, read-only. Must never: follow a link out of the root, open anything
+//! for writing, block on a fifo, or read without a bound.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use crate::finding::{Finding, Missing};
+
+/// Files of sysfs and proc: one page usually, never more than this.
+const SHORT: usize = 64 * 1024;
+/// `mountinfo`, `swaps`, `cpuinfo`: 4 MiB, then `truncated`.
+const LONG: usize = 4 * 1024 * 1024;
+/// Entries of one directory that are looked at.
+const MAX_ENTRIES: usize = 65_536;
+
+/// One root directory below which `sys`, `proc`, `dev`, `run` and `etc` are read.
+///
+/// Every open is `openat2` with `RESOLVE_IN_ROOT`: an absolute link in a captured tree stays inside the tree.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    root: Arc<OwnedFd>,
+    live: bool,
+}
+
+// === impl Roots ===
+
+impl Roots {
+    /// This machine.
+    ///
+    /// # Errors
+    /// The root cannot be opened, or the kernel has no `openat2` (5.6 or later is needed).
+    pub fn live() -> io::Result<Self> {
+        Self::open_root(Path::new("/"), true)
+    }
+
+    /// A captured tree: no netlink, no udev socket, no CPUID, no device node, no child process.
+    ///
+    /// # Errors
+    /// `dir` cannot be opened as a directory, or the kernel has no `openat2`.
+    pub fn under(dir: &Path) -> io::Result<Self> {
+        Self::open_root(dir, false)
+    }
+
+    /// Whether this is the running machine.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    fn open_root(dir: &Path, live: bool) -> io::Result<Self> {
+        let root = fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let roots = Self { root: Arc::new(root), live };
+        match roots.open(".", OFlags::PATH) {
+            Err(Errno::NOSYS) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "kernel without openat2: 5.6 or later is needed",
+            )),
+            Err(errno) => Err(errno.into()),
+            Ok(_) => Ok(roots),
+        }
+    }
+
+    /// Opens `path` (relative to the root) read-only, never blocking, never leaving the root.
+    pub(crate) fn open(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC;
+        let flags =
+            if flags.contains(OFlags::PATH) { flags } else { flags | OFlags::NONBLOCK | OFlags::NOCTTY };
+        let mut tries = 0;
+        loop {
+            match fs::openat2(&*self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+                // EAGAIN: a rename raced with the walk (openat2(2)); the walk is simply done again.
+                Err(Errno::AGAIN | Errno::INTR) if tries < 32 => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// The bytes of a short file, at most 64 KiB. Only regular files are read.
+    pub(crate) fn read(&self, path: &str) -> Finding<Vec<u8>> {
+        self.read_up_to(path, SHORT)
+    }
+
+    /// The bytes of a long file of proc, at most 4 MiB.
+    pub(crate) fn read_long(&self, path: &str) -> Finding<Vec<u8>> {
+        self.read_up_to(path, LONG)
+    }
+
+    /// A short file as trimmed text; an empty one is `Absent`, bytes that are not UTF-8 are `Invalid`.
+    pub(crate) fn line(&self, path: &str) -> Finding<String> {
+        let bytes = self.read(path)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| Missing::Invalid)?;
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        if text.is_empty() { Err(Missing::Absent) } else { Ok(text.to_owned()) }
+    }
+
+    /// A short file as a decimal number.
+    pub(crate) fn number(&self, path: &str) -> Finding<u64> {
+        self.line(path)?.parse().map_err(|_| Missing::Invalid)
+    }
+
+    fn read_up_to(&self, path: &str, max: usize) -> Finding<Vec<u8>> {
+        let fd = self.open(path, OFlags::RDONLY).map_err(Missing::of)?;
+        let stat = fs::fstat(&fd).map_err(Missing::of)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Missing::Invalid);
+        }
+        let mut bytes = Vec::new();
+        let mut chunk = [0; 16 * 1024];
+        loop {
+            match rustix::io::read(&fd, &mut chunk) {
+                Ok(0) => return Ok(bytes),
+                Ok(n) => bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Missing::of(errno)),
+            }
+            if bytes.len() > max {
+                return Err(Missing::Truncated);
+            }
+        }
+    }
+
+    /// The text of the link at `path`; `Invalid` when it is no link.
+    pub(crate) fn link(&self, path: &str) -> Finding<String> {
+        let fd = self.open(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(Missing::of)?;
+        let stat = fs::fstat(&fd).map_err(Missing::of)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return Err(Missing::Invalid);
+        }
+        let target = fs::readlinkat(&fd, "", Vec::new()).map_err(Missing::of)?;
+        target.into_string().map_err(|_| Missing::Invalid)
+    }
+
+    /// The last component of the link at `path`.
+    pub(crate) fn link_name(&self, path: &str) -> Finding<String> {
+        let target = self.link(path)?;
+        match target.rsplit('/').next() {
+            Some(name) if !name.is_empty() && name != ".." => Ok(name.to_owned()),
+            _ => Err(Missing::Invalid),
+        }
+    }
+
+    /// The names in a directory, in bytewise order, without `.` and `..`. Names that are not UTF-8 come out lossy.
+    pub(crate) fn list(&self, path: &str) -> Finding<Vec<String>> {
+        let fd = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(Missing::of)?;
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&fd).map_err(Missing::of)? {
+            let entry = entry.map_err(Missing::of)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            if names.len() == MAX_ENTRIES {
+                return Err(Missing::Truncated);
+            }
+            names.push(name);
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The status of what `path` leads to.
+    pub(crate) fn stat(&self, path: &str) -> Finding<Stat> {
+        let fd = self.open(path, OFlags::PATH).map_err(Missing::of)?;
+        fs::fstat(&fd).map_err(Missing::of)
+    }
+
+    /// Whether something is at `path`; an error other than "not there" counts as there.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        !matches!(self.stat(path), Err(Missing::Absent))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_cannot_leave_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("canary"), "outside").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        symlink(outside.path().join("canary"), dir.path().join("a/absolute")).unwrap();
+        symlink(format!("../../../../../..{}/canary", outside.path().display()), dir.path().join("a/b/up"))
+            .unwrap();
+        let roots = Roots::under(dir.path()).unwrap();
+        assert_eq!(roots.read("a/absolute"), Err(Missing::Absent));
+        assert_eq!(roots.read("a/b/up"), Err(Missing::Absent));
+    }
+
+    #[test]
+    fn absolute_links_resolve_inside_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("usr/lib")).unwrap();
+        std::fs::create_dir_all(dir.path().join("etc")).unwrap();
+        std::fs::write(dir.path().join("usr/lib/os-release"), "inside\n").unwrap();
+        symlink("/usr/lib/os-release", dir.path().join("etc/os-release")).unwrap();
+        let roots = Roots::under(dir.path()).unwrap();
+        assert_eq!(roots.line("etc/os-release"), Ok("inside".to_owned()));
+        assert_eq!(roots.link_name("etc/os-release"), Ok("os-release".to_owned()));
+    }
+
+    #[test]
+    fn a_fifo_is_refused_and_does_not_block() {
+        let dir = tempfile::tempdir().unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert_eq!(Roots::under(dir.path()).unwrap().read("fifo"), Err(Missing::Invalid));
+    }
+
+    #[test]
+    fn a_file_over_the_bound_is_truncated_not_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("big"), vec![b'x'; SHORT + 1]).unwrap();
+        let roots = Roots::under(dir.path()).unwrap();
+        assert_eq!(roots.read("big"), Err(Missing::Truncated));
+        assert_eq!(roots.read_long("big").map(|b| b.len()), Ok(SHORT + 1));
+    }
+}

@@ -1,0 +1,90 @@
+//! Memory and processor model.
+//!
+//! May touch: `sysinfo` and CPUID (live), `proc` of the tree (captured). Must never: mix the two.
+
+use crate::finding::{Finding, Missing};
+use crate::hypervisor::{self, Cpuid};
+use crate::roots::Roots;
+
+/// Where memory, processor model and CPUID come from.
+pub trait System {
+    /// Usable memory in bytes.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn memory_bytes(&self) -> Finding<u64>;
+    /// Processor model.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn cpu_model(&self) -> Finding<String>;
+    /// CPUID, if there is such a thing.
+    fn cpuid(&self) -> Option<Cpuid>;
+}
+
+/// The running machine.
+#[derive(Debug)]
+pub(crate) struct LiveSystem(pub(crate) Roots);
+
+/// A captured tree.
+#[derive(Debug)]
+pub(crate) struct CapturedSystem(pub(crate) Roots);
+
+// === impl LiveSystem ===
+
+impl System for LiveSystem {
+    fn memory_bytes(&self) -> Finding<u64> {
+        let what = sysinfo::MemoryRefreshKind::nothing().with_ram();
+        let mut system = sysinfo::System::new().map_err(|_| Missing::IoError)?;
+        system.refresh_memory_specifics(what);
+        match system.total_memory() {
+            0 => Err(Missing::Absent),
+            bytes => Ok(bytes),
+        }
+    }
+
+    fn cpu_model(&self) -> Finding<String> {
+        let mut system = sysinfo::System::new().map_err(|_| Missing::IoError)?;
+        system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
+        let brand = system.cpus().first().map(|c| c.brand().trim().to_owned()).filter(|b| !b.is_empty());
+        brand.map_or_else(|| captured_model(&self.0), Ok)
+    }
+
+    fn cpuid(&self) -> Option<Cpuid> {
+        hypervisor::cpuid()
+    }
+}
+
+// === impl CapturedSystem ===
+
+impl System for CapturedSystem {
+    fn memory_bytes(&self) -> Finding<u64> {
+        let text = self.0.read("proc/meminfo").map_err(not_captured)?;
+        let text = std::str::from_utf8(&text).map_err(|_| Missing::Invalid)?;
+        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:")).ok_or(Missing::Invalid)?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(|_| Missing::Invalid)?;
+        Ok(kib.saturating_mul(1024))
+    }
+
+    fn cpu_model(&self) -> Finding<String> {
+        captured_model(&self.0)
+    }
+
+    fn cpuid(&self) -> Option<Cpuid> {
+        None
+    }
+}
+
+fn captured_model(roots: &Roots) -> Finding<String> {
+    let text = roots.read_long("proc/cpuinfo").map_err(not_captured)?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let model = text.lines().find_map(|l| {
+        let (key, value) = l.split_once(':')?;
+        (key.trim() == "model name").then(|| value.trim().to_owned())
+    });
+    model.filter(|m| !m.is_empty()).ok_or(Missing::Absent)
+}
+
+fn not_captured(missing: Missing) -> Missing {
+    if missing == Missing::Absent { Missing::NotCaptured } else { missing }
+}
