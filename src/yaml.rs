@@ -96,4 +96,4 @@ fn explain(error: &Error) -> YamlError {
 
 #[cfg(test)]
 #[path = "yaml_tests.rs"]
-mod tests;
+pub(crate) mod tests;
