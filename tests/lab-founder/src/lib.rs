@@ -1,1 +1,29 @@
-//! Placeholder of the workspace skeleton.
+//! The founder's side of the documented API, for tests, demos and labs, and for those who implement a founder.
+//!
+//! [`Founder`] is the core: synchronous, handed its clock, no network. [`LabFounder`] puts it behind the two listeners.
+//! Touches loopback or lab sockets and its SQLite file. Must never hold a real cluster's secret.
+
+mod admin;
+mod approve;
+pub mod config;
+mod entropy;
+pub mod evil;
+mod evil_core;
+mod founder;
+mod http;
+mod join_api;
+pub mod model;
+mod scheduler;
+mod store;
+mod time;
+pub mod tls;
+
+pub use admin::codes::CreatedCode;
+pub use approve::assignment::Assignment;
+pub use config::Config;
+pub use entropy::Seed;
+pub use evil::{Evil, Scripted, Step};
+pub use founder::{Founder, OpenError, Received};
+pub use http::{Hold, Peer, Request, Response};
+pub use store::Place;
+pub use time::{Clock, rfc3339};
