@@ -3,6 +3,7 @@
 pub mod config;
 pub mod durable_file;
 pub mod faults;
+pub mod founder;
 pub mod handoff;
 pub mod identity;
 pub mod join;

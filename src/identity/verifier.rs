@@ -10,6 +10,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, UnixTime};
 use rustls::{DigitallySignedStruct, OtherError, SignatureScheme};
+use tokio::time::Instant;
 use webpki::ring::{ECDSA_P256_SHA256, ED25519};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
@@ -38,6 +39,8 @@ pub struct FounderVerifier {
     pins: Vec<Pin>,
     /// Leaves whose chain was accepted, and the CA above each.
     seen: Mutex<Vec<(Vec<u8>, Pin)>>,
+    /// When a peer last showed that it holds its key: the handshake is as good as done.
+    verified: Mutex<Option<Instant>>,
 }
 
 /// Why a chain was refused.
@@ -76,13 +79,18 @@ pub enum ChainError {
 impl FounderVerifier {
     /// No pins: any founder is accepted, and [`FounderVerifier::ca_of`] tells which it was.
     pub fn new(pins: Vec<Pin>) -> Arc<Self> {
-        Arc::new(Self { pins, seen: Mutex::default() })
+        Arc::new(Self { pins, seen: Mutex::default(), verified: Mutex::default() })
     }
 
     /// The join CA above a leaf that this verifier accepted.
     pub fn ca_of(&self, leaf: &[u8]) -> Option<Pin> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.iter().find(|(known, _)| known == leaf).map(|(_, ca)| *ca)
+    }
+
+    /// When the last handshake succeeded.
+    pub fn verified_at(&self) -> Option<Instant> {
+        *self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remember(&self, leaf: &[u8], ca: Pin) {
@@ -142,7 +150,10 @@ impl ServerCertVerifier for FounderVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &ALGORITHMS).map_err(|_| refuse(ChainError::Possession))
+        let valid = verify_tls13_signature(message, cert, dss, &ALGORITHMS)
+            .map_err(|_| refuse(ChainError::Possession))?;
+        *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Ok(valid)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -7,6 +7,7 @@ pub mod encoding;
 pub mod pairing;
 pub mod pake;
 pub mod proof;
+pub mod release;
 mod transcript;
 pub mod url;
 pub mod wire;

@@ -147,7 +147,8 @@ impl JoinId {
     /// Checks the form.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let rest = text.strip_prefix("nj-").ok_or(Malformed("joinId"))?;
-        let ok = (1..=32).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
+        let ok = (1..=32).contains(&rest.len())
+            && rest.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
         if ok { Ok(Self(text.to_owned())) } else { Err(Malformed("joinId")) }
     }
 
@@ -416,4 +417,13 @@ pub struct FieldError {
     pub field: Safe<128>,
     /// What is wrong with it.
     pub message: Safe<400>,
+}
+
+// === impl Registration ===
+
+impl Registration {
+    /// The founder's error, short enough for one line.
+    pub fn failed_error_short(&self) -> Option<Safe<1024>> {
+        self.failed_error.as_ref().filter(|e| !e.as_str().is_empty()).map(|e| Safe::clean(e.as_str()))
+    }
 }
