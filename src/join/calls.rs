@@ -87,8 +87,10 @@ impl Turn {
                 return;
             }
         }
+        let started = |stage: Stage| (Stage::Acked..=Stage::Done).contains(&stage);
         let skip_delivery =
-            self.s.v.in_hand.is_some() && self.s.d.handoff.as_ref().is_some_and(|h| h.stage >= Stage::Acked);
+            self.s.v.in_hand.is_some() && self.s.d.handoff.as_ref().is_some_and(|h| started(h.stage));
+        self.s.v.skipped = skip_delivery;
         // The first poll of a run asks at once: the answer to the registration carries no delivery.
         let wait = if self.s.v.view.is_none() || self.wants_delivery() { 0 } else { self.s.v.env.poll_wait };
         self.call(Call::Poll, Effect::Poll { join_id, wait, state, skip_delivery });
@@ -356,7 +358,7 @@ impl Turn {
                 }
             }
             Code::PairingConflict => self.new_identity("the cluster holds another pairing for this machine"),
-            Code::DeliveryMismatch => {
+            Code::DeliveryMismatch if self.s.d.handoff.as_ref().is_some_and(|h| h.stage <= Stage::Acked) => {
                 self.s.d.handoff = None;
                 self.s.v.in_hand = None;
                 self.again(doing, fault);

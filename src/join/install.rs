@@ -63,7 +63,10 @@ impl Turn {
             },
         };
         let Some(delivery) = delivery else {
-            if newer || present.is_some_and(|h| h.stage == Stage::Received) {
+            if self.s.v.skipped && newer {
+                // We left it out ourselves, and meanwhile it is another attempt's: ask again, with it.
+                self.s.v.in_hand = None;
+            } else if newer || present.is_some_and(|h| h.stage == Stage::Received) {
                 let fault = Fault::new(Code::ResponseInvalid, "the delivery is missing").verified();
                 self.again("receiving the configuration", fault);
             }

@@ -20,6 +20,10 @@ pub mod fault;
 mod install;
 pub mod notice;
 mod posts;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod sim;
 pub mod state;
 mod step;
 

@@ -89,7 +89,7 @@ impl Turn {
                     self.end_reported(&sent);
                 }
             }
-            Err(fault) if is_for_later(&fault) => self.post_again(&fault),
+            Err(fault) if is_for_later(&fault) || self.end_is_due() => self.post_again(&fault),
             // The founder does not want it (another state, an unknown record): what is true now, the poll tells.
             Err(_) => {
                 self.s.v.next_seq += 1;
@@ -99,6 +99,12 @@ impl Turn {
                 }
             }
         }
+    }
+
+    /// The founder still waits for the end of the attempt, and that is what was sent: it is never given up.
+    fn end_is_due(&self) -> bool {
+        matches!(self.s.word(), Some("delivering" | "installing"))
+            && self.s.v.reports.front().is_some_and(|queued| queued.is_end)
     }
 
     fn end_reported(&mut self, queued: &Queued) {

@@ -385,6 +385,8 @@ pub struct Volatile {
     pub fast_polls: u32,
     /// Digest of the delivery in the driver's hand.
     pub in_hand: Option<String>,
+    /// The last poll asked to leave the delivery out.
+    pub skipped: bool,
     /// Removing the code from the saved request.
     pub erasing: Lane<()>,
     /// Privileged verbs.
@@ -626,6 +628,7 @@ impl Volatile {
             registered_ms: None,
             fast_polls: 0,
             in_hand: None,
+            skipped: false,
             erasing: Lane::Idle,
             privileged: Lane::Idle,
             privileged_trouble: None,

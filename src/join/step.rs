@@ -114,10 +114,13 @@ impl Turn {
         let id = B64(view.id);
         if self.s.d.request != Some(id) {
             // A new code must not disturb an install that runs: what it wrote half-way would be lost.
-            let installing =
+            let started =
                 self.s.d.handoff.as_ref().is_some_and(|h| (Stage::Starting..=Stage::Done).contains(&h.stage));
-            if installing && self.s.v.request.is_some() {
-                self.say(Notice::Info(Safe::clean("a new join request is ignored while the install runs")));
+            let installing = started && matches!(self.s.word(), Some("delivering" | "installing"));
+            let unknown = self.s.v.trouble.as_ref().is_some_and(|t| t.fault.code == Code::JoinNotFound);
+            if installing && !unknown && self.s.d.stop.is_none() {
+                self.say(Notice::Info(Safe::clean("a new join request is not taken while the install runs")));
+                self.s.v.request = Some(view);
                 return;
             }
             let replaced = self.s.d.request.is_some();
@@ -140,6 +143,12 @@ impl Turn {
             if replaced {
                 self.say(Notice::Info(Safe::clean(format!("new join request for {}", view.endpoint))));
             }
+        }
+        // The same request given once more is the operator's wish to try again.
+        if self.s.d.request == Some(id) && self.s.v.request.is_some() && view.has_code {
+            self.s.d.stop = None;
+            self.s.d.unproven = None;
+            self.network_changed();
         }
         if self.s.v.env.require_pin && view.pins.is_empty() && self.s.d.stop.is_none() {
             let why = "the settings ask for a pin (requirePin) and this request has none";

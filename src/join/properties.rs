@@ -1,0 +1,191 @@
+//! The properties of `join` over random worlds (list in the module's doc). 256 worlds, or as many as `STRATUM_TEST_CASES` says.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::event::Event;
+use super::fault::Code;
+use super::sim::{GOOD, IMPOSTOR, Outcome, World};
+use crate::test_support::config;
+
+/// One thing that happens to a world.
+#[derive(Debug, Clone)]
+enum Act {
+    Answer(usize, Outcome),
+    Fire,
+    Crash,
+    Reboot,
+    Operator(Founder),
+    NewRequest,
+    Retry,
+    NetworkChanged,
+    Impostor(bool),
+}
+
+/// What happens at the founder.
+#[derive(Debug, Clone, Copy)]
+enum Founder {
+    Approve,
+    Reject,
+    Expire,
+    Retry,
+    Forget,
+    NeedsUpgrade,
+    Fail,
+    Unknown,
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        8 => Just(Outcome::Deliver),
+        1 => Just(Outcome::LoseRequest),
+        2 => Just(Outcome::LoseAnswer),
+        1 => (0..Code::ALL.len()).prop_map(|n| Outcome::Refuse(Code::ALL[n])),
+    ]
+}
+
+fn founder() -> impl Strategy<Value = Founder> {
+    prop_oneof![
+        6 => Just(Founder::Approve),
+        1 => Just(Founder::Reject),
+        1 => Just(Founder::Expire),
+        4 => Just(Founder::Retry),
+        1 => Just(Founder::Forget),
+        1 => Just(Founder::NeedsUpgrade),
+        1 => Just(Founder::Fail),
+        1 => Just(Founder::Unknown),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        24 => (0..4usize, outcome()).prop_map(|(n, o)| Act::Answer(n, o)),
+        4 => Just(Act::Fire),
+        2 => Just(Act::Crash),
+        1 => Just(Act::Reboot),
+        4 => founder().prop_map(Act::Operator),
+        1 => Just(Act::NewRequest),
+        1 => Just(Act::Retry),
+        1 => Just(Act::NetworkChanged),
+        1 => any::<bool>().prop_map(Act::Impostor),
+    ]
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    prop::collection::vec(act(), 1..120)
+}
+
+fn play(world: &mut World, acts: Vec<Act>) {
+    for act in acts {
+        match act {
+            Act::Answer(n, outcome) => world.answer(n, outcome),
+            Act::Fire => drop(world.fire()),
+            Act::Crash => world.crash(),
+            Act::Reboot => world.reboot(),
+            Act::NewRequest => world.new_request(),
+            Act::Retry => world.feed(Event::Retry),
+            Act::NetworkChanged => world.feed(Event::NetworkChanged),
+            Act::Impostor(there) => world.at_address = if there { IMPOSTOR } else { GOOD },
+            Act::Operator(what) => at_founder(world, what),
+        }
+    }
+}
+
+fn at_founder(world: &mut World, what: Founder) {
+    if matches!(what, Founder::Forget) {
+        let key = world.key;
+        world.founder.records.retain(|r| Some(r.client_fp) != key);
+        return;
+    }
+    let Some(record) = world.record() else { return };
+    record.state = match (what, record.state) {
+        (Founder::Approve, "pending") | (Founder::Retry, "failed") => "approved",
+        (Founder::Reject, "pending" | "approved" | "failed" | "needs-upgrade") => "rejected",
+        (Founder::Expire, "pending" | "needs-upgrade") => "expired",
+        (Founder::NeedsUpgrade, "pending") => "needs-upgrade",
+        (Founder::Fail, "delivering" | "installing") => "failed",
+        (Founder::Unknown, "pending") => "quarantined",
+        (Founder::Approve, "quarantined" | "needs-upgrade") => "pending",
+        (_, state) => state,
+    };
+}
+
+fn violations_of(world: &World, property: &str) -> Vec<String> {
+    world.violations.iter().filter(|v| v.starts_with(property)).cloned().collect()
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn p1_every_state_that_waits_for_no_person_has_something_under_way(acts in acts()) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        prop_assert_eq!(violations_of(&world, "P1"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn p2_nothing_goes_out_before_the_key_and_no_inventory_before_the_proof(acts in acts()) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        prop_assert_eq!(violations_of(&world, "P2"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn p3_at_most_one_poll_is_outstanding(acts in acts()) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        prop_assert_eq!(violations_of(&world, "P3"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn p4_firstboot_starts_at_most_once_per_attempt_and_only_from_our_delivery(acts in acts()) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        world.run_fairly();
+        prop_assert_eq!(violations_of(&world, "P4"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn p5_after_any_crash_the_same_end_is_reached(acts in acts(), crashes in prop::collection::vec(0..60usize, 0..6)) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        // Crash again at arbitrary places of the way to the end.
+        for after in crashes {
+            for _ in 0..after {
+                world.answer(0, Outcome::Deliver);
+            }
+            world.crash();
+        }
+        let joined = world.run_fairly();
+        let rest: Vec<&String> = world.violations.iter().collect();
+        prop_assert!(
+            joined,
+            "not joined: {:?}, stop {:?}, trouble {:?}, handoff {:?}, founder {:?}, under way {:?}",
+            world.state.phase(),
+            world.state.d.stop,
+            world.state.v.trouble,
+            world.state.d.handoff,
+            world.founder.records,
+            world.outstanding
+        );
+        prop_assert!(rest.is_empty(), "{rest:?}");
+    }
+
+    #[test]
+    fn p6_a_machine_that_needs_an_upgrade_is_not_changed(acts in acts()) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        prop_assert_eq!(violations_of(&world, "P6"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_join_without_trouble_ends_joined_with_one_key_one_record_one_start() {
+    let mut world = World::new();
+    assert!(world.run_fairly());
+    assert_eq!(world.founder.records.len(), 1);
+    assert_eq!(world.starts.values().copied().collect::<Vec<_>>(), [1]);
+    assert!(world.violations.is_empty(), "{:?}", world.violations);
+    assert!(!world.code_saved);
+}
