@@ -75,11 +75,14 @@ pub(crate) fn disks(roots: &Roots, tree: &BlockTree, warnings: &mut Warnings) ->
         let at = format!("disks/{}", dev.name);
         match roots.number(&format!("{}/size", dev.dir)) {
             Ok(0) => no_medium.push(dev.name.clone()),
-            Ok(sectors) if dev.dev.is_some() => {
+            Ok(sectors) => {
+                if dev.dev.is_none() {
+                    let detail = "no device number: the disk counts as in use";
+                    warnings.note(&at, Missing::Invalid, "mounts", detail);
+                }
                 // The unit is 512 bytes whatever the block size (kernel include/linux/types.h, sector_t).
                 found.push(Whole { index, size: sectors.saturating_mul(512), zoned });
             }
-            Ok(_) => warnings.note(&at, Missing::Invalid, "name", "no device number: left out"),
             Err(Missing::Vanished) => warnings.note(&at, Missing::Vanished, "name", "went away: left out"),
             Err(_) if roots.stat(&dev.dir).is_err() => {
                 warnings.note(&at, Missing::Vanished, "name", "went away: left out");

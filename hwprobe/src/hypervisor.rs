@@ -38,8 +38,8 @@ pub(crate) struct Signs {
     pub(crate) cpuid: Option<Cpuid>,
     /// The processor flags contain `hypervisor`.
     pub(crate) hypervisor_flag: bool,
-    /// cpuinfo was readable.
-    pub(crate) cpuinfo: bool,
+    /// cpuinfo has flags, so that the one for hypervisors could be among them.
+    pub(crate) cpu_flags: bool,
     /// `sys/hypervisor/type`.
     pub(crate) sys_type: Option<String>,
     /// Device tree `hypervisor/compatible`.
@@ -51,6 +51,9 @@ pub(crate) struct Signs {
     /// s390 `proc/sysinfo` control program.
     pub(crate) control_program: Option<String>,
 }
+
+/// The two names of the directory; captures do not always have the link.
+pub(crate) const DMI_DIRS: [&str; 2] = ["sys/class/dmi/id", "sys/devices/virtual/dmi/id"];
 
 /// DMI prefixes; "Microsoft Corporation" alone is no hit.
 const DMI: [(&str, Hypervisor); 18] = [
@@ -123,7 +126,7 @@ pub(crate) fn decide(signs: &Signs) -> Option<Hypervisor> {
     if signs.cpuid.is_none() && signs.hypervisor_flag {
         return Some(H::Other);
     }
-    let anything = signs.cpuid.is_some() || signs.cpuinfo || !signs.dmi.is_empty() || signs.tree;
+    let anything = signs.cpuid.is_some() || signs.cpu_flags || !signs.dmi.is_empty() || signs.tree;
     anything.then_some(H::None)
 }
 
@@ -142,7 +145,7 @@ fn dmi(signs: &Signs) -> Option<Hypervisor> {
 
 /// Reads the signs of a machine. `cpuinfo` is its text; `cpuid` is `None` for a captured tree.
 pub(crate) fn signs(roots: &Roots, cpuinfo: Option<&str>, cpuid: Option<Cpuid>) -> Signs {
-    let id = |file: &str| roots.line(&format!("sys/class/dmi/id/{file}")).ok();
+    let id = |file: &str| DMI_DIRS.iter().find_map(|dir| roots.line(&format!("{dir}/{file}")).ok());
     let tree = "sys/firmware/devicetree/base";
     let entry = roots.read("sys/firmware/dmi/entries/0-0/raw").ok();
     let field = |key: &str| {
@@ -162,7 +165,7 @@ pub(crate) fn signs(roots: &Roots, cpuinfo: Option<&str>, cpuid: Option<Cpuid>) 
         xen_capabilities: roots.line("proc/xen/capabilities").ok(),
         cpuid,
         hypervisor_flag: field("flags").is_some_and(|f| f.split_whitespace().any(|f| f == "hypervisor")),
-        cpuinfo: cpuinfo.is_some(),
+        cpu_flags: field("flags").is_some(),
         sys_type: roots.line("sys/hypervisor/type").ok(),
         tree_compatible: roots.line(&format!("{tree}/hypervisor/compatible")).ok(),
         tree_fw_cfg: roots.list(tree).is_ok_and(|names| names.iter().any(|n| n.contains("fw-cfg"))),
@@ -223,7 +226,7 @@ mod tests {
             dmi: dmi.iter().map(|s| (*s).to_owned()).collect(),
             product: dmi.first().map(|s| (*s).to_owned()),
             cpuid: Some(cpuid),
-            cpuinfo: true,
+            cpu_flags: true,
             ..Signs::default()
         }
     }
@@ -272,10 +275,16 @@ mod tests {
             (Signs { tree: true, tree_compatible: Some("linux,kvm".into()), ..Signs::default() }, H::Kvm),
             (Signs { tree: true, tree_fw_cfg: true, ..Signs::default() }, H::Qemu),
             (Signs { tree: true, ..Signs::default() }, H::None),
-            (Signs { control_program: Some("z/VM 7.2.0".into()), cpuinfo: true, ..Signs::default() }, H::Zvm),
-            (Signs { control_program: Some("KVM/Linux".into()), cpuinfo: true, ..Signs::default() }, H::Kvm),
-            (Signs { cpuinfo: true, hypervisor_flag: true, ..Signs::default() }, H::Other),
-            (Signs { cpuinfo: true, ..Signs::default() }, H::None),
+            (
+                Signs { control_program: Some("z/VM 7.2.0".into()), cpu_flags: true, ..Signs::default() },
+                H::Zvm,
+            ),
+            (
+                Signs { control_program: Some("KVM/Linux".into()), cpu_flags: true, ..Signs::default() },
+                H::Kvm,
+            ),
+            (Signs { cpu_flags: true, hypervisor_flag: true, ..Signs::default() }, H::Other),
+            (Signs { cpu_flags: true, ..Signs::default() }, H::None),
         ];
         for (n, (signs, want)) in rows.iter().enumerate() {
             assert_eq!(decide(signs), Some(*want), "row {n}: {signs:?}");

@@ -5,6 +5,7 @@
 
 use crate::facts::{Facts, collapse};
 use crate::finding::{Finding, Missing};
+use crate::hypervisor::DMI_DIRS;
 use crate::identity::one_character;
 use crate::inventory::{CpuVirtualization, Host, Hypervisor, SerialSource};
 use crate::roots::Roots;
@@ -12,7 +13,6 @@ use crate::text::Text;
 use crate::warning::Warnings;
 use crate::{System, hypervisor};
 
-const DMI: &str = "sys/class/dmi/id";
 const TREE: &str = "sys/firmware/devicetree/base";
 
 /// Placeholders, without case, spaces, dots, dashes and underscores.
@@ -113,7 +113,9 @@ fn virtualization(cpuinfo: &str) -> CpuVirtualization {
 }
 
 fn product_uuid(roots: &Roots, warnings: &mut Warnings) -> Option<String> {
-    let found = roots.line(&format!("{DMI}/product_uuid")).and_then(|uuid| {
+    let [class, device] = DMI_DIRS.map(|dir| roots.line(&format!("{dir}/product_uuid")));
+    let found = if class == Err(Missing::Absent) { device } else { class };
+    let found = found.and_then(|uuid| {
         let uuid = uuid.to_ascii_lowercase();
         let form = |(n, b): (usize, u8)| {
             if matches!(n, 8 | 13 | 18 | 23) { b == b'-' } else { b.is_ascii_hexdigit() }
@@ -145,21 +147,25 @@ fn host(roots: &Roots, system: &dyn System, cpuinfo: Option<&str>, warnings: &mu
         Err(missing) => hostname_file(&mut facts).filter(|t| name(t)).ok_or(missing),
     };
     let hostname = facts.keep("hostname", hostname);
-    let dmi = |file: &str| format!("{DMI}/{file}");
-    let sources = [
-        (dmi("product_serial"), SerialSource::Product),
-        (dmi("board_serial"), SerialSource::Board),
-        (dmi("chassis_serial"), SerialSource::Chassis),
-        (format!("{TREE}/serial-number"), SerialSource::Devicetree),
-    ];
+    let dmi = |file: &str| DMI_DIRS.map(|dir| format!("{dir}/{file}"));
+    let mut sources: Vec<(String, SerialSource)> = Vec::new();
+    for (file, source) in [
+        ("product_serial", SerialSource::Product),
+        ("board_serial", SerialSource::Board),
+        ("chassis_serial", SerialSource::Chassis),
+    ] {
+        sources.extend(dmi(file).map(|path| (path, source)));
+    }
+    sources.push((format!("{TREE}/serial-number"), SerialSource::Devicetree));
     let files: Vec<String> = sources.iter().map(|(file, _)| file.clone()).collect();
     let real = |s: &str| !is_junk(s);
     let serial = facts.first::<64>("serial", &files, real);
     let serial = facts.keep("serial", serial);
     let serial_source = serial.as_ref().and_then(|(_, n)| sources.get(*n)).map(|(_, source)| *source);
-    let manufacturer = facts.first::<128>("manufacturer", &[dmi("sys_vendor")], real);
+    let manufacturer = facts.first::<128>("manufacturer", &dmi("sys_vendor"), real);
     let manufacturer = facts.keep("manufacturer", manufacturer);
-    let product = facts.first::<128>("product", &[dmi("product_name"), format!("{TREE}/model")], real);
+    let names: Vec<String> = dmi("product_name").into_iter().chain([format!("{TREE}/model")]).collect();
+    let product = facts.first::<128>("product", &names, real);
     let product = facts.keep("product", product);
     let release = release(roots);
     let release = facts.keep("release", release).and_then(|r| Text::of(&r));

@@ -31,12 +31,10 @@ const MAX_SPEED: u64 = 2_000_000;
 /// All NICs.
 pub(crate) fn probe(roots: &Roots, sources: &Sources, warnings: &mut Warnings) -> Vec<Nic> {
     let links = sources.net.links().or_else(|missing| {
-        warnings.note(
-            "",
-            missing,
-            "nics",
-            "the kernel's list of interfaces could not be had: sysfs alone is used",
-        );
+        if roots.is_live() {
+            let detail = "the kernel's list of interfaces could not be had: sysfs alone is used";
+            warnings.note("", missing, "nics", detail);
+        }
         sysfs_links(roots)
     });
     let links = match links {
@@ -66,7 +64,11 @@ pub(crate) fn probe(roots: &Roots, sources: &Sources, warnings: &mut Warnings) -
 
 /// Hardware, and what reaches hardware.
 fn select<'a>(roots: &Roots, links: &'a [Link]) -> Vec<&'a Link> {
-    let physical = |l: &Link| roots.stat(&format!("sys/class/net/{}/device", l.name)).is_ok();
+    let physical = |l: &Link| {
+        let device = format!("sys/class/net/{}/device", l.name);
+        // A capture can hold the link without what it leads to.
+        roots.link(&device).is_ok() || roots.stat(&device).is_ok()
+    };
     let mut taken: HashSet<u32> = links.iter().filter(|l| physical(l)).map(|l| l.index).collect();
     // Upwards until nothing new comes: VLAN on bond on hardware.
     loop {

@@ -1,0 +1,137 @@
+//! Keys of disks: what may be typed to wipe one, and what two disks may not share.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+mod support;
+
+use hwprobe::{Code, NotAssignable};
+use support::{MIB, Tree, disk, texts};
+
+const W: &str = "0x5000c500a1b2c3d4";
+
+fn two(first: &[&str], second: &[&str]) -> Tree {
+    let t = Tree::bare();
+    t.disk("sda", "8:0", 2048 * 4).udev("8:0", first);
+    t.disk("sdb", "8:16", 2048 * 4).udev("8:16", second);
+    t.ends("sda", &vec![0; 4 * MIB]).ends("sdb", &vec![0; 4 * MIB]);
+    t
+}
+
+#[test]
+fn keys_are_the_wwn_then_its_link_then_the_rest() {
+    let t = Tree::bare();
+    t.disk("sda", "8:0", 2048 * 4).udev(
+        "8:0",
+        &[
+            &format!("ID_WWN={W}"),
+            "ID_SERIAL_SHORT=ZA1ABCDE",
+            "disk/by-id/scsi-SATA_X_ZA1ABCDE",
+            &format!("disk/by-id/wwn-{W}"),
+            "disk/by-id/ata-X_ZA1ABCDE",
+            "disk/by-id/ata-X_ZA1ABCDE-part1",
+            "disk/by-id/lvm-pv-uuid-abc",
+            "disk/by-id/ata-bad\\x20name",
+            "disk/by-path/pci-0000:00:1f.2-ata-1",
+        ],
+    );
+    let i = t.probe();
+    let d = disk(&i, "sda");
+    let id = |n: &str| format!("/dev/disk/by-id/{n}");
+    let want = [W.to_owned(), id(&format!("wwn-{W}")), id("ata-X_ZA1ABCDE"), id("scsi-SATA_X_ZA1ABCDE")];
+    assert_eq!(texts(&d.keys), want.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(texts(&d.by_path), ["/dev/disk/by-path/pci-0000:00:1f.2-ata-1"]);
+    assert_eq!(d.serial.as_deref(), Some("ZA1ABCDE"));
+    assert!(d.not_assignable.is_empty());
+}
+
+#[test]
+fn the_long_wwn_is_preferred() {
+    let long = "0x600508b1001c2d3e4f5a6b7c8d9e0f1a";
+    let t = two(&["ID_WWN=0x600508b1001c2d3e", &format!("ID_WWN_WITH_EXTENSION={long}")], &["ID_MODEL=x"]);
+    assert_eq!(disk(&t.probe(), "sda").wwn.as_deref(), Some(long));
+}
+
+#[test]
+fn a_placeholder_wwn_is_null_and_told() {
+    let i = two(&["ID_WWN=0x0000000000000000"], &["ID_WWN=0x0000000000000000"]).probe();
+    assert_eq!(i.disks.len(), 2);
+    assert!(i.disks.iter().all(|d| d.wwn.is_none()));
+    let junk = i.warnings.iter().filter(|w| w.code == Code::Junk && w.facts == ["wwn"]);
+    assert_eq!(junk.count(), 2);
+}
+
+#[test]
+fn a_wwn_of_two_different_disks_is_nobodys_key() {
+    let wwn = format!("ID_WWN={W}");
+    let link = format!("disk/by-id/scsi-3{}", &W[2..]);
+    let i =
+        two(&[&wwn, "ID_SERIAL_SHORT=A1", &link, "disk/by-id/ata-A1"], &[&wwn, "ID_SERIAL_SHORT=B1"]).probe();
+    let (a, b) = (disk(&i, "sda"), disk(&i, "sdb"));
+    assert!(a.wwn.is_none() && b.wwn.is_none());
+    assert_eq!(texts(&a.keys), ["/dev/disk/by-id/ata-A1"]);
+    assert_eq!(b.not_assignable, [NotAssignable::NoStableKey]);
+    assert!(i.warnings.iter().any(|w| w.code == Code::SharedWwn));
+}
+
+#[test]
+fn two_disks_that_say_they_are_one_cannot_be_assigned() {
+    let facts = [&*format!("ID_WWN={W}"), "ID_SERIAL_SHORT=A1"];
+    let i = two(&facts, &facts).probe();
+    for d in &i.disks {
+        assert!(d.keys.is_empty());
+        assert!(d.not_assignable.contains(&NotAssignable::DuplicateIdentity));
+    }
+}
+
+#[test]
+fn a_link_that_two_disks_claim_is_nobodys() {
+    let i = two(&["disk/by-id/virtio-same", "disk/by-id/virtio-a"], &["disk/by-id/virtio-same"]).probe();
+    assert_eq!(texts(&disk(&i, "sda").keys), ["/dev/disk/by-id/virtio-a"]);
+    assert!(disk(&i, "sdb").keys.is_empty());
+    assert_eq!(i.warnings.iter().filter(|w| w.code == Code::SharedLink).count(), 2);
+}
+
+#[test]
+fn two_paths_under_a_multipath_map_are_one_disk() {
+    let t = Tree::bare();
+    t.dm("dm-0", "253:0", "mpatha", "mpath-3600").udev("253:0", &["DM_NAME=mpatha"]);
+    for (sd, dev) in [("sda", "8:0"), ("sdb", "8:16")] {
+        t.disk(sd, dev, 2048 * 4).udev(dev, &[&format!("ID_WWN={W}"), "ID_FS_TYPE=mpath_member"]);
+        t.put(&format!("sys/block/{sd}/device/state"), "running\n").stack(sd, "dm-0");
+    }
+    t.ends("dm-0", &vec![0; 4 * MIB]);
+    let i = t.probe();
+    assert_eq!(i.disks.len(), 1);
+    let d = disk(&i, "sda");
+    assert!(d.holds.is_empty(), "the map's ends are zero: {:?}", d.holds);
+    assert_eq!(d.wwn.as_deref(), Some(W));
+    let paths: Vec<_> = d.paths.iter().map(|p| (p.name.as_str(), p.state.as_deref())).collect();
+    assert_eq!(paths, [("sda", Some("running")), ("sdb", Some("running"))]);
+    assert_eq!(d.stack[0].name, "dm-0");
+
+    // A partition of the map, an LV on it, mounted: the disk is both held and mounted.
+    t.dm("dm-1", "253:1", "mpatha-part1", "part1-mpath-3600");
+    t.stack("dm-0", "dm-1").udev("253:1", &["ID_FS_TYPE=ext4"]);
+    t.mounts(&["253:1 /srv ext4 /dev/mapper/mpatha-part1"]);
+    let i = t.probe();
+    let d = disk(&i, "sda");
+    assert_eq!((texts(&d.holds), texts(&d.mounts)), (vec!["ext4"], vec!["/srv"]));
+}
+
+#[test]
+fn one_path_under_a_map_is_in_use() {
+    let t = Tree::bare();
+    t.dm("dm-0", "253:0", "mpatha", "mpath-3600");
+    t.disk("sda", "8:0", 2048 * 4).udev("8:0", &["ID_FS_TYPE=mpath_member"]).stack("sda", "dm-0");
+    assert_eq!(texts(&disk(&t.probe(), "sda").holds), ["in-use"]);
+}
+
+#[test]
+fn hostile_text_is_made_harmless_and_told() {
+    let t = two(&["ID_MODEL_ENC=a\\x1b[31mb\\x20\\x20c", "ID_SERIAL_SHORT=\u{202e}x"], &["ID_MODEL=x"]);
+    let i = t.probe();
+    assert_eq!(disk(&i, "sda").model.as_deref(), Some("a\u{fffd}[31mb c"));
+    let hostile = i.warnings.iter().find(|w| w.code == Code::HostileText && w.at == "disks/sda").unwrap();
+    assert_eq!(hostile.facts, ["model", "serial"]);
+    let out = format!("{}{}", serde_json::to_string(&i).unwrap(), hwprobe::table::render(&i, 80));
+    assert!(!out.chars().any(|c| c.is_control() && c != '\n'));
+}
