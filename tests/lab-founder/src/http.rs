@@ -62,7 +62,7 @@ pub struct Hold {
 
 /// A refusal, before it gets its request id. Becomes `application/problem+json`.
 #[derive(Debug, Clone)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// HTTP status.
     pub status: u16,
     /// The code that machines decide by.

@@ -1,7 +1,7 @@
 //! From an operator's yes to a node.yaml: the assignment, its check against the hardware, and the delivery.
 
 pub(crate) mod addresses;
-pub mod assignment;
+pub(crate) mod assignment;
 pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod decode;
