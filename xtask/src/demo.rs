@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::children::{self, Child, Signals};
+use crate::children::{self, Child, Interrupted, Signals};
 use crate::lab::{self, Founder, Joiner, Listed, Programs};
 use crate::packages;
 use crate::snapshot::{Step, View};
@@ -171,8 +171,12 @@ impl Demo {
             if self.founder.process.ended() {
                 bail!("the lab founder ended{}", self.founder.log_tail());
             }
-            if self.console.as_ref().is_some_and(|(console, _)| console.ended()) {
-                bail!("the console was closed before the machine had joined");
+            if let Some((console, _)) = self.console.as_mut().filter(|(console, _)| console.ended()) {
+                return match console.stop() {
+                    // Left by a key. The console has the keyboard, so this is what Ctrl-C is here.
+                    Some(status) if status.success() => Err(Interrupted.into()),
+                    status => bail!("the console ended with {}", children::ending(status)),
+                };
             }
             if within.is_some_and(|within| begin.elapsed() > within) {
                 let seconds = begin.elapsed().as_secs();
