@@ -180,3 +180,28 @@ fn a_host_managed_disk_cannot_be_assigned() {
     t.disk("sda", "8:0", 2048 * 8).put("sys/block/sda/device/type", "20\n");
     assert!(t.probe().disks[0].not_assignable.contains(&NotAssignable::HostManagedZoned));
 }
+
+#[test]
+fn a_device_without_a_number_makes_its_disk_look_mounted() {
+    for broken in ["sys/block/sda", "sys/block/sda/sda1"] {
+        let t = Tree::bare();
+        t.disk("sda", "8:0", 2048 * 8).part("sda", "sda1", "8:1", 1, 2048, 2048);
+        t.udev("8:0", &["ID_PART_TABLE_TYPE=gpt"]).mounts(&["8:1 /x ext4 /dev/sda1"]);
+        t.put(&format!("{broken}/dev"), "").put(&format!("{broken}/uevent"), "DEVTYPE=partition\n");
+        if broken == "sys/block/sda" {
+            t.put(&format!("{broken}/uevent"), "DEVTYPE=disk\n");
+        }
+        let i = t.probe();
+        assert!(texts(&disk(&i, "sda").mounts).contains(&"[UNKNOWN]"), "{broken}");
+    }
+}
+
+#[test]
+fn one_broken_source_of_a_number_changes_nothing() {
+    for file in ["dev", "uevent"] {
+        let t = many();
+        t.put(&format!("sys/block/dm-0/{file}"), "");
+        t.put(&format!("sys/block/sda/sda1/{file}"), "");
+        assert_eq!(texts(&disk(&t.probe(), "sda").mounts), ["/", "/boot/efi"], "{file}");
+    }
+}
