@@ -52,6 +52,11 @@ pub fn status_line(s: &Snapshot) -> String {
     if let (State::Pending, Some(code)) = (s.state, &s.pairing_code) {
         text.push_str(&format!(", pairing code {code}"));
     }
+    if let (State::Registering | State::NeedsUpgrade | State::Failed, Some(fault), None) =
+        (s.state, &s.fault, &s.agent.exit)
+    {
+        text.push_str(&format!(" > {}", fault.message.ascii()));
+    }
     cut(&text, 200)
 }
 
@@ -195,18 +200,19 @@ fn first_row(s: &Snapshot, word: fn(&str) -> String) -> String {
         State::Expired => format!("{}, nobody approved it in time", word("expired")),
         State::Rejected => format!("{} by an administrator", word("rejected")),
         State::IdentityFailed => word("cluster not proven"),
-        State::Unknown => format!("> {}", s.state_raw.as_ref().map_or(s.headline.ascii(), |raw| raw.ascii())),
+        State::Unknown => match &s.state_raw {
+            Some(raw) => format!("{} > {raw}", word("the cluster says")),
+            None => format!("{} > {}", word("the agent says"), s.headline),
+        },
     };
     ascii(&text)
 }
 
 fn registering(s: &Snapshot, word: fn(&str) -> String) -> String {
     let with = format!("{} with {}", word("registering"), facts::endpoint_host(s));
-    let attempt = s.registration.attempt;
-    match &s.fault {
-        Some(fault) => format!("{with} (attempt {attempt}: {})", cut(fault.message.as_str(), 30)),
-        None if attempt > 1 => format!("{with} (attempt {attempt})"),
-        None => with,
+    match s.registration.attempt {
+        0 | 1 => with,
+        attempt => format!("{with} (attempt {attempt})"),
     }
 }
 

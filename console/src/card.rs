@@ -19,7 +19,8 @@ pub fn card(s: &Snapshot, liveness: Liveness, now: Now, keys: Option<&str>) -> S
     let headline = facts::headline(s, &now);
     let fact = facts::fact(s, &now);
     let alone = fact.long.is_empty() || fact.long.starts_with("pairing code");
-    let state = if alone { headline.text } else { format!("{}, {}", headline.text, fact.long) };
+    let (own, theirs) = facts::own_part(&headline.text);
+    let state = if alone { own.to_owned() } else { format!("{own}, {}", fact.long) };
     let age = clock::hms(s.age_ms(now.boot_ms));
     match liveness {
         Liveness::Gone => {
@@ -34,6 +35,9 @@ pub fn card(s: &Snapshot, liveness: Liveness, now: Now, keys: Option<&str>) -> S
         }
         Liveness::Late => value(&mut rows, "STATE", &format!("{state} (last update {age} ago)"), 2),
         Liveness::Alive => value(&mut rows, "STATE", &state, 2),
+    }
+    if let Some(theirs) = theirs {
+        foreign(&mut rows, "", theirs);
     }
     if let (Some(code), true) = (&s.pairing_code, s.state != State::Joined) {
         let say = crate::glyphs::spoken(code.as_str()).map(|say| format!("     {say}")).unwrap_or_default();

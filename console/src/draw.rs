@@ -3,12 +3,11 @@
 //! Only printable ASCII and, with `View::boxes`, the eight box characters reach a cell. Never panics at any size.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 
+use crate::canvas::{Canvas, bold, style_of};
 use crate::clock;
 use crate::facts;
-use crate::glyphs;
 use crate::layout::{Row, Tag, cut, two_sided, wrap};
 use crate::screen::{self, Page};
 use crate::snapshot::{Liveness, Snapshot, State, Synced};
@@ -170,7 +169,8 @@ fn small(canvas: &mut Canvas, s: &Snapshot, view: &View) {
             short = "";
         }
         room = room.saturating_sub(if short.is_empty() { 0 } else { short.len() + 1 });
-        let mut lines = wrap(state, room, 3).into_iter();
+        // Their word for a state must not go on in a row without its `> `.
+        let mut lines = wrap(state, room, if state.contains("> ") { 1 } else { 3 }).into_iter();
         canvas.state(2, 1, width, *tag, &lines.next().unwrap_or_default(), short, false);
         top = 2;
         for line in lines {
@@ -230,7 +230,9 @@ fn tiny(canvas: &mut Canvas, s: &Snapshot, view: &View) {
         // The code alone is worth more than its label.
         let code = code.replace("PAIRING CODE  ", "PAIRING CODE ");
         let bare = s.pairing_code.as_ref().map(|code| code.ascii()).unwrap_or_default();
-        lines.push(if code.len() <= cols || bare.len() > cols { code } else { bare });
+        // The very last cell is left alone.
+        let room = if canvas.rows == 2 { cols - 1 } else { cols };
+        lines.push(if code.len() <= room || bare.len() > room { code } else { bare });
     }
     let identity: Vec<String> = [
         s.machine.serial.as_ref().map(|serial| serial.ascii()),
@@ -342,166 +344,11 @@ fn bare_address(s: &Snapshot) -> Option<String> {
 fn short_advice(s: &Snapshot, view: &View) -> Vec<String> {
     if view.feed == Feed::Live && view.liveness == Liveness::Gone {
         let last = facts::headline(s, &view.now).text;
+        let last = facts::own_part(&last).0;
         return vec![format!("Last: {last} (may be out of date)"), "journalctl -u stratum-join -b".into()];
     }
     if view.feed != Feed::Live || !s.next.is_empty() {
         return s.next.iter().map(|line| line.ascii()).collect();
     }
     facts::advice_or_default(s)
-}
-
-fn bold() -> Style {
-    Style::new().add_modifier(Modifier::BOLD)
-}
-
-fn style_of(tag: Tag) -> Style {
-    let color = |color| Style::new().fg(color);
-    match tag {
-        Tag::Ok => color(Color::Green),
-        Tag::Running => color(Color::Cyan),
-        Tag::Act | Tag::Trouble | Tag::Unknown => color(Color::Yellow).add_modifier(Modifier::BOLD),
-        Tag::Stopped => color(Color::Red).add_modifier(Modifier::BOLD),
-        Tag::Todo | Tag::Skipped => Style::new(),
-    }
-}
-
-// === the canvas ===
-
-/// Cells, and the only way into them.
-struct Canvas {
-    buffer: Buffer,
-    cols: usize,
-    rows: usize,
-    boxes: bool,
-}
-
-impl Canvas {
-    fn new(cols: u16, rows: u16, boxes: bool) -> Self {
-        let buffer = Buffer::empty(Rect::new(0, 0, cols, rows));
-        Self { buffer, cols: cols.into(), rows: rows.into(), boxes }
-    }
-
-    fn set(&mut self, x: usize, y: usize, symbol: char, style: Style) {
-        let (Ok(x), Ok(y)) = (u16::try_from(x), u16::try_from(y)) else { return };
-        if let Some(cell) = self.buffer.cell_mut((x, y)) {
-            cell.set_char(symbol).set_style(style);
-        }
-    }
-
-    /// Text; what is not printable ASCII becomes `?`, what does not fit is left out.
-    fn put(&mut self, x: usize, y: usize, text: &str, style: Style) {
-        for (offset, c) in text.chars().enumerate() {
-            self.set(x + offset, y, if matches!(c, ' '..='~') { c } else { '?' }, style);
-        }
-    }
-
-    fn clear(&mut self, x: usize, y: usize, width: usize) {
-        for offset in 0..width {
-            self.set(x + offset, y, ' ', Style::reset());
-        }
-    }
-
-    fn row(&mut self, x: usize, y: usize, width: usize, row: &Row) {
-        self.put(x, y, &cut(&row.shown(), width), Style::new());
-        if let Some((at, tag)) = row.tag
-            && at + 4 <= width
-        {
-            self.put(x + at, y, tag.text(), style_of(tag));
-        }
-    }
-
-    /// Row 3: tag, state, one fact at the right; reverse all over when the join has stopped.
-    #[expect(clippy::too_many_arguments, reason = "one row, one call")]
-    fn state(&mut self, x: usize, y: usize, width: usize, tag: Tag, state: &str, fact: &str, alarm: bool) {
-        let text = two_sided(&format!("{} {state}", tag.text()), fact, width);
-        if tag == Tag::Stopped {
-            return self.put(x, y, &text, bold().add_modifier(Modifier::REVERSED));
-        }
-        self.put(x, y, &text, bold());
-        self.put(x, y, &cut(tag.text(), width), style_of(tag));
-        if alarm {
-            let at = width - fact.len().min(width);
-            self.put(x + at, y, &cut(fact, width), style_of(Tag::Trouble));
-        }
-    }
-
-    /// The frame down to row `bottom - 1`, title and clock in its upper edge.
-    fn frame(&mut self, bottom: usize, (name, time): &(String, String)) {
-        let [h, v, tl, tr, bl, br] = if self.boxes {
-            ['─', '│', '┌', '┐', '└', '┘']
-        } else {
-            ['-', '|', '+', '+', '+', '+']
-        };
-        let right = self.cols.saturating_sub(1);
-        for x in 0..self.cols {
-            self.set(x, 0, h, Style::new());
-            self.set(x, bottom.saturating_sub(1), h, Style::new());
-        }
-        for y in 1..bottom.saturating_sub(1) {
-            self.set(0, y, v, Style::new());
-            self.set(right, y, v, Style::new());
-        }
-        self.set(0, 0, tl, Style::new());
-        self.set(right, 0, tr, Style::new());
-        self.set(0, bottom.saturating_sub(1), bl, Style::new());
-        self.set(right, bottom.saturating_sub(1), br, Style::new());
-        let time = format!(" {time} ");
-        self.put(2, 0, &format!(" {name} "), bold());
-        self.put(self.cols.saturating_sub(2 + time.len()), 0, &time, Style::new());
-    }
-
-    /// The body between rows `top` and `end` (not included): big code first, then the rows; blank rows go first when it is tight.
-    fn body(&mut self, x: usize, top: usize, end: usize, width: usize, page: &Page, view: &View) {
-        let mut y = top;
-        if let Some(pixels) = page.big.as_deref().and_then(glyphs::pixels)
-            && let Some(scale) = glyphs::scale(self.cols, self.rows)
-        {
-            // Centred in what the frame leaves free.
-            let inner = self.cols.saturating_sub(2);
-            let left = 1 + inner.saturating_sub(glyphs::CODE_WIDTH * scale.w) / 2;
-            let pixel = Style::new().add_modifier(Modifier::REVERSED);
-            for (row, line) in pixels.iter().enumerate() {
-                for (column, _) in line.iter().enumerate().filter(|(_, lit)| **lit) {
-                    for dy in 0..scale.h {
-                        for dx in 0..scale.w {
-                            self.set(left + column * scale.w + dx, y + row * scale.h + dy, ' ', pixel);
-                        }
-                    }
-                }
-            }
-            y += glyphs::CODE_HEIGHT * scale.h;
-            if self.rows >= 18 {
-                y += 1;
-            }
-        }
-        let room = end.saturating_sub(y);
-        let mut rows: Vec<&Row> = page.body.iter().collect();
-        if page.scrolled && rows.len() > room {
-            let shown = room.saturating_sub(1);
-            let from = view.scroll.min(rows.len() - shown);
-            let below = rows.len() - from - shown;
-            for (offset, row) in rows[from..from + shown].iter().enumerate() {
-                self.row(x, y + offset, width, row);
-            }
-            let more =
-                if below > 0 { format!("and {below} more rows (press J)") } else { "end (press U)".into() };
-            self.put(x + 12, y + shown, &cut(&more, width.saturating_sub(12)), Style::new());
-            return;
-        }
-        while rows.len() > room {
-            match rows.iter().rposition(|row| row.is_blank()) {
-                Some(at) => drop(rows.remove(at)),
-                None => rows.truncate(room),
-            }
-        }
-        for row in rows {
-            if row.code {
-                let left = self.cols.saturating_sub(row.text.len()) / 2;
-                self.put(left, y, &cut(&row.text, self.cols.saturating_sub(left + 1)), bold());
-            } else {
-                self.row(x, y, width, row);
-            }
-            y += 1;
-        }
-    }
 }

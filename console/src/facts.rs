@@ -29,6 +29,14 @@ pub(crate) struct Fact {
     pub(crate) alarm: bool,
 }
 
+/// A headline up to the `> ` behind which somebody else's word for the state stands, and that word.
+pub(crate) fn own_part(text: &str) -> (&str, Option<&str>) {
+    match text.split_once("> ") {
+        Some((own, theirs)) => (own.trim_end(), Some(theirs)),
+        None => (text, None),
+    }
+}
+
 /// The state in a line, and whose turn it is.
 pub(crate) fn headline(s: &Snapshot, now: &Now) -> Headline {
     let say = |tag, text: String| Headline { tag, text: ascii(&text) };
@@ -168,9 +176,7 @@ pub(crate) fn fact(s: &Snapshot, now: &Now) -> Fact {
                 None => fact(format!("finished {finished}"), finished),
             }
         }
-        _ if keep_powered(s) => {
-            Fact { long: "DO NOT POWER OFF".into(), short: String::new(), alarm: true }
-        }
+        _ if keep_powered(s) => Fact { long: "DO NOT POWER OFF".into(), short: String::new(), alarm: true },
         _ => match &s.pairing_code {
             Some(code) => fact(format!("pairing code {code}"), String::new()),
             None => match retry_in(s, now) {
@@ -251,7 +257,11 @@ pub(crate) fn serial_and_maker(s: &Snapshot) -> String {
 
 /// `192.0.2.12/24 on eno1, link up 25G`.
 pub(crate) fn address(s: &Snapshot) -> String {
-    let Some(nic) = &s.network.primary else { return "no network interface leads to the cluster".into() };
+    let Some(nic) = &s.network.primary else {
+        // Without a single NIC nothing was looked at yet.
+        let known = !s.network.nics.is_empty();
+        return if known { "no network interface leads to the cluster".into() } else { "unknown".into() };
+    };
     let address = match &nic.address {
         Some(address) => format!("{} on {}", address.ascii(), nic.nic.ascii()),
         None => format!("none on {}", nic.nic.ascii()),

@@ -5,12 +5,14 @@
 //! founder types and not the agent; a console that hangs, panics or loses its terminal never stops a join.
 
 pub mod banner;
+mod canvas;
 mod card;
 mod clock;
 mod draw;
 mod facts;
 mod glyphs;
 mod layout;
+mod run;
 mod screen;
 pub mod snapshot;
 pub mod text;
@@ -20,6 +22,7 @@ pub use card::{card, line};
 pub use clock::Now;
 pub use draw::{FALLBACK, draw, effective_size, text_of};
 pub use glyphs::ALPHABET;
+pub use run::{ExitReason, Options, RunError, check_name, run};
 pub use snapshot::{Liveness, ReadError, Snapshot};
 pub use view::{Feed, Leave, Screen, View};
 

@@ -88,7 +88,10 @@ fn last_row(body: &mut Body, last: &str, width: usize) {
     if LABEL + whole.len() <= width {
         body.push(Row::text(format!("  Last    {whole}")));
     } else {
-        body.labelled("Last", LABEL, last);
+        match facts::own_part(last) {
+            (own, None) => body.labelled("Last", LABEL, own),
+            (_, Some(_)) => body.push(Row::text(crate::layout::cut(&format!("  Last    {last}"), width))),
+        }
         body.push(Row::text(format!("{:LABEL$}{}", "", WARNING.trim_start())));
     }
 }

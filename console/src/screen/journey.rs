@@ -29,15 +29,15 @@ pub(super) fn registering(s: &Snapshot, view: &View, width: usize, room: usize) 
             Shown::Many(tag, text) => body.push(Row::tagged(2, *tag, text)),
         }
     }
-    if s.steps.is_empty() {
+    if s.steps.is_empty() && s.fault.is_none() {
         body.prose(2, "The join agent is starting its work.");
     }
-    body.blank();
+    if !s.steps.is_empty() || s.fault.is_none() {
+        body.blank();
+    }
     if let Some(fault) = &s.fault {
         body.foreign("Error", 10, fault.message.as_str());
-        for line in facts::advice(s) {
-            body.labelled("Do", 10, &line);
-        }
+        super::stopped::advise(&mut body, s);
     } else {
         body.prose(0, "No action needed. This usually takes less than 30 seconds.");
     }
@@ -162,9 +162,7 @@ pub(super) fn installing(s: &Snapshot, view: &View, width: usize, room: usize) -
         let age = clock::short(view.now.since(message.at_mono));
         body.foreign(&format!("Last message {age} ago"), 25, message.text.as_str());
     }
-    let mut page = Page::main(s, view, body);
-    page.footer = s.pairing_code.as_ref().map(|code| Row::text(format!("Pairing code {code}")));
-    page
+    Page::main(s, view, body)
 }
 
 /// S7.
@@ -196,9 +194,7 @@ pub(super) fn unknown(s: &Snapshot, view: &View, width: usize) -> Page {
         body.foreign("Agent", 10, s.headline.as_str());
     }
     let advice = facts::advice(s);
-    for line in &advice {
-        body.labelled("Do", 10, line);
-    }
+    super::stopped::advise(&mut body, s);
     if let Some(fault) = &s.fault {
         body.foreign("Error", 10, fault.message.as_str());
     }

@@ -22,6 +22,20 @@ const NETWORK_OPENS_MS: u64 = 30_000;
 
 /// The page of a snapshot; `width` columns of text, `room` rows for the body.
 pub(crate) fn page(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
+    let mut page = of(s, view, width, room);
+    // Wherever the screen itself has no place for the code, the row above the identity has.
+    if let Some(code) = s.pairing_code.as_ref().filter(|_| page.state.is_some() && page.footer.is_none()) {
+        let code = code.ascii();
+        let fact = page.state.as_ref().is_some_and(|(_, _, fact)| fact.long.contains(&code));
+        let shown = fact || page.body.iter().any(|row| row.text.contains(&code));
+        if !shown && s.state != State::Joined && view.feed == Feed::Live {
+            page.footer = Some(Row::text(format!("Pairing code {code}")));
+        }
+    }
+    page
+}
+
+fn of(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
     match (view.screen, &view.feed) {
         (_, Feed::NotYet { .. } | Feed::Unreadable(_)) => agent::page(s, view, width),
         (_, Feed::Foreign { schema }) => agent::foreign(s, view, width, *schema),

@@ -33,9 +33,17 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
         }
     }
     if s.network.failing_since_mono.is_some() || s.fault.is_some() {
-        body.blank();
+        if !body.rows.is_empty() {
+            body.blank();
+        }
         let mut label = "Look at";
-        for line in facts::advice(s) {
+        let mut advice = facts::advice(s);
+        if advice.is_empty() && s.network.checks.is_empty() {
+            advice.push(
+                "the cable, the switch port, the address, and a firewall on the way (port 9444).".into(),
+            );
+        }
+        for line in advice {
             body.labelled(label, 12, &line);
             label = "";
         }
@@ -112,12 +120,10 @@ pub(super) fn identity(s: &Snapshot, view: &View, width: usize) -> Page {
             }
             seen(&mut body);
             body.blank();
-            body.labelled(
-                "Do",
-                10,
-                "Find out why the key changed. If this is expected, set a new join code:",
-            );
-            body.labelled("", 10, page::login_then(view));
+            let login = page::login_then(view);
+            let text =
+                format!("Find out why the key changed. If this is expected, set a new join code: {login}");
+            body.labelled("Do", 10, &text);
             body.command(8, &facts::join_command(s));
             body.blank();
             body.prose(0, "Nothing was sent. It tries again every 60 s, and accepts only the key it knows.");
@@ -128,8 +134,9 @@ pub(super) fn identity(s: &Snapshot, view: &View, width: usize) -> Page {
             }
             seen(&mut body);
             body.blank();
-            body.labelled("Do", 10, "Do not approve. Reject the entry and use a new join code:");
-            body.labelled("", 10, page::login_then(view));
+            let login = page::login_then(view);
+            let text = format!("Do not approve. Reject the entry and use a new join code: {login}");
+            body.labelled("Do", 10, &text);
             body.command(8, &facts::join_command(s));
         }
         _ => {

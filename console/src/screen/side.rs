@@ -78,8 +78,8 @@ pub(super) fn details(s: &Snapshot, view: &View, width: usize) -> Page {
     let mut label = "Disk";
     for disk in &s.hardware.disks {
         let (name, size, usage) =
-            (cut(disk.name.as_str(), 9), cut(disk.size.as_str(), 9), cut(disk.usage.as_str(), 15));
-        put(&mut body, format!("{label:<12}{name:<9}{size:>9}  {usage:<16}{}", disk.model.ascii()));
+            (cut(disk.name.as_str(), 8), cut(disk.size.as_str(), 8), cut(disk.usage.as_str(), 15));
+        put(&mut body, format!("{label:<12}{name:<9}{size:>8}  {usage:<16}{}", disk.model.ascii()));
         label = "";
     }
     label = "NIC";
@@ -101,14 +101,9 @@ fn nic_row(nic: &Nic) -> String {
         Link::Down => "down",
         Link::Unknown => "?",
     };
-    let speed = Some(facts::speed(nic))
-        .filter(|speed| !speed.is_empty() && nic.link == Link::Up)
-        .unwrap_or("-".into());
+    let speed = if nic.link == Link::Up { facts::speed(nic) } else { String::new() };
+    // A dash stands where the unit would.
+    let speed = if speed.is_empty() { "- ".into() } else { speed };
     let address = nic.address.as_ref().map_or("-".into(), |address| address.ascii());
-    let speed = if speed == "-" { "-   ".into() } else { speed };
-    format!(
-        "{:<10}{link:<5}{speed:>4}  {:<19}{address}",
-        cut(nic.nic.as_str(), 10),
-        cut(nic.mac.as_str(), 18)
-    )
+    format!("{:<10}{link:<4}{speed:>4}  {:<19}{address}", cut(nic.nic.as_str(), 9), cut(nic.mac.as_str(), 18))
 }

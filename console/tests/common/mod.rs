@@ -1,6 +1,6 @@
 //! The machines of the pictures in the design: one snapshot per screen, with the instant it is drawn at.
 
-#![allow(clippy::unwrap_used, dead_code)]
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use console::snapshot::*;
 use console::{Now, Snapshot};
@@ -15,7 +15,11 @@ pub fn upgrade_failed() -> Snapshot {
 
 /// The instant of a wall time on 2026-11-29, by the clock of `pending.json`: 812400 ms at 10:55:15Z, with the last contact 2 s ago.
 pub fn at(time: &str) -> Now {
-    let wall: jiff::Timestamp = if time.contains('T') { time.parse().unwrap() } else { format!("2026-11-29T{time}").parse().unwrap() };
+    let wall: jiff::Timestamp = if time.contains('T') {
+        time.parse().unwrap()
+    } else {
+        format!("2026-11-29T{time}").parse().unwrap()
+    };
     let zero: jiff::Timestamp = "2026-11-29T10:55:15Z".parse().unwrap();
     let boot = 812_400 + wall.duration_since(zero).as_millis();
     Now { boot_ms: u64::try_from(boot.max(0)).unwrap(), wall }
@@ -34,7 +38,14 @@ pub fn written(state: State, now: &Now) -> Snapshot {
     s
 }
 
-pub fn step(index: u32, total: u32, name: &str, title: &str, status: StepStatus, seconds: Option<u64>) -> Step {
+pub fn step(
+    index: u32,
+    total: u32,
+    name: &str,
+    title: &str,
+    status: StepStatus,
+    seconds: Option<u64>,
+) -> Step {
     Step {
         name: name.into(),
         title: title.into(),
@@ -76,7 +87,10 @@ pub fn pictures() -> Vec<(&'static str, Snapshot, Now)> {
     ];
     s.steps = (1..)
         .zip(titles)
-        .map(|(index, (title, status, detail))| Step { detail: detail.map(Into::into), ..step(index, 6, "register", title, status, None) })
+        .map(|(index, (title, status, detail))| Step {
+            detail: detail.map(Into::into),
+            ..step(index, 6, "register", title, status, None)
+        })
         .collect();
     out.push(("S1", s, now));
 
@@ -120,8 +134,10 @@ pub fn pictures() -> Vec<(&'static str, Snapshot, Now)> {
     s.do_not_power_off = true;
     s.phase = Phase::Install;
     s.steps = install_steps(4, Running);
-    s.last_message =
-        Some(LastMessage { text: "patroni: replica is streaming, lag 412 MiB".into(), at_mono: now.boot_ms - 2000 });
+    s.last_message = Some(LastMessage {
+        text: "patroni: replica is streaming, lag 412 MiB".into(),
+        at_mono: now.boot_ms - 2000,
+    });
     out.push(("S6", s, now));
 
     let now = at("11:21:00Z");
@@ -196,7 +212,10 @@ pub fn pictures() -> Vec<(&'static str, Snapshot, Now)> {
         check("release", "release", C::Skipped, "not tried"),
         check("clock", "clock", C::Unknown, "2026-11-29 10:46:38Z, not synchronised"),
     ];
-    s.next = vec!["3 gateway: the switch port's VLAN, and the gateway's address".into(), "in this machine's network settings.".into()];
+    s.next = vec![
+        "3 gateway: the switch port's VLAN, and the gateway's address".into(),
+        "in this machine's network settings.".into(),
+    ];
     let up = |nic: &str, link| Nic { nic: nic.into(), link, ..Nic::default() };
     s.network.nics = vec![up("eno2", Link::Down), up("ens1f0", Link::Up), up("ens1f1", Link::Down)];
     out.push(("S12", s, now));
