@@ -222,7 +222,7 @@ impl Demo {
         for step in &self.steps {
             println!("  {}", step.line());
         }
-        println!("{}", self.seen.state);
+        println!("the joiner is                   {}", self.seen.state);
         match self.seen.registered_after_ms() {
             Some(ms) => println!("agent start to registered       {ms} ms (the agent's own clock)"),
             None => println!("agent start to registered       not in the agent's last snapshot"),

@@ -78,7 +78,7 @@ impl Founder {
         let log = dir.join("founder.log");
         let mut command = programs.command("lab-founder");
         command.arg("run").arg("--dir").arg(dir.join("founder"));
-        command.args(args).stdout(Stdio::piped()).stderr(append(&log)?);
+        command.args(["--release", RELEASE]).args(args).stdout(Stdio::piped()).stderr(append(&log)?);
         let mut process = Child::start("the lab founder", command)?;
         let lines = lines_of(&mut process)?;
         let end = Instant::now() + FOUNDER_START;
