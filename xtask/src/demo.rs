@@ -26,6 +26,9 @@ const SHOW_CODE: Duration = Duration::from_secs(6);
 /// How long a person sees the last screen.
 const SHOW_END: Duration = Duration::from_secs(5);
 
+/// The console's exit code when a person left it by a key.
+const LEFT_BY_KEY: i32 = 130;
+
 /// One whole join on this machine.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -173,8 +176,8 @@ impl Demo {
             }
             if let Some((console, _)) = self.console.as_mut().filter(|(console, _)| console.ended()) {
                 return match console.stop() {
-                    // Left by a key. The console has the keyboard, so this is what Ctrl-C is here.
-                    Some(status) if status.success() => Err(Interrupted.into()),
+                    // Left by Ctrl-C or Q: the console has the keyboard, so it is told first.
+                    Some(status) if status.code() == Some(LEFT_BY_KEY) => Err(Interrupted.into()),
                     status => bail!("the console ended with {}", children::ending(status)),
                 };
             }
