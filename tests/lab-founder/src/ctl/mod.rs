@@ -123,6 +123,8 @@ enum JoinCodes {
 
 /// Runs one command; prints to stdout.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    // The HTTP library asks for one when it was built with TLS, although this API is plain HTTP. A second install changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = client(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let Top::Admin(Admin::Nodes(nodes)) = &args.command;
