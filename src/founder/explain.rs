@@ -13,6 +13,10 @@ use crate::join::fault::{Code, Fault, chain_of};
 use crate::protocol::encoding::Pin;
 use crate::protocol::url::Endpoint;
 
+/// What the HTTP library says when the peer closed the connection; it has no type for it that can be reached from here.
+const HUNG_UP: &[&str] =
+    &["connection closed before message completed", "connection was not ready", "operation was canceled"];
+
 /// What lies at the bottom of an error of the HTTP library.
 enum Cause<'a> {
     Unresolved(&'a Unresolved),
@@ -55,9 +59,7 @@ pub(super) fn failed(
             }
             _ => Fault::new(Code::AddressUnreachable, io_words(io)),
         },
-        Cause::Io(io) if matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
-            Fault::new(Code::ResponseInvalid, "its HTTP is broken")
-        }
+        Cause::Io(io) if is_nonsense(io) => Fault::new(Code::ResponseInvalid, "its HTTP is broken"),
         Cause::Io(io) => Fault::new(Code::AddressUnreachable, broken_words(io)),
         Cause::Other(text) => match text.as_str() {
             "connection closed before message completed"
@@ -76,6 +78,18 @@ pub(super) fn failed(
     let doing = if connecting { format!("connect {endpoint}") } else { what.to_owned() };
     fault.chain = Safe::clean(format!("{doing}: {inner}"));
     fault
+}
+
+/// Whether a connection that stood broke before an answer began.
+pub(super) fn is_broken(error: &reqwest::Error) -> bool {
+    if error.is_connect() {
+        return false;
+    }
+    match cause(error) {
+        Cause::Io(io) => !is_nonsense(io),
+        Cause::Other(text) => HUNG_UP.contains(&text.as_str()),
+        _ => false,
+    }
 }
 
 /// The head of the answer is overdue.
@@ -207,6 +221,11 @@ fn io_words(error: &io::Error) -> String {
         _ => return plain(error),
     };
     words.to_owned()
+}
+
+/// The HTTP library's own complaint about what it read, as an `io::Error`.
+fn is_nonsense(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData)
 }
 
 /// A connection that broke.

@@ -135,9 +135,6 @@ impl Client {
             Call::post("/v1/join/proofs", proof.request(), Mismatch::Observed, SMALL)?.at("proof-send");
         let reply = channel.call(call).await?;
         let answer: ProofAnswer = reply.read()?;
-        if intent == Intent::Check && answer.resume_commit.is_some() {
-            return Err(reply.invalid("resumeCommit in a check"));
-        }
         let confirmed = proofs::confirm_founder(proof, &answer, endpoint)?;
         let proven = FounderProven {
             ca,

@@ -247,20 +247,36 @@ impl Channel {
         Ok(reply)
     }
 
+    /// Sends, and once more when a kept connection turns out to be dead: the founder may have closed it just now, and every call may be
+    /// repeated.
     async fn send(&self, call: &Call) -> Result<Response, Fault> {
+        let started = Instant::now();
+        let error = match self.send_once(call, started).await? {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        let kept = self.dialled.started().is_none_or(|dialled| dialled < started);
+        if !kept || !explain::is_broken(&error) {
+            return Err(self.failed(&error, call));
+        }
+        self.send_once(call, Instant::now()).await?.map_err(|error| self.failed(&error, call))
+    }
+
+    async fn send_once(
+        &self,
+        call: &Call,
+        started: Instant,
+    ) -> Result<Result<Response, reqwest::Error>, Fault> {
         let mut request = self.http.request(call.method.clone(), call.url()?);
         if let Some(body) = &call.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
-        let started = Instant::now();
         let head = self.limits.head + call.patience;
         let mut sending = std::pin::pin!(request.send());
         loop {
             let deadline = self.deadline(started, head);
             tokio::select! {
-                sent = &mut sending => {
-                    return sent.map_err(|error| self.failed(&error, call));
-                }
+                sent = &mut sending => return Ok(sent),
                 () = sleep_until(deadline) => {
                     if self.deadline(started, head) <= deadline {
                         return Err(explain::no_answer(&self.endpoint, &call.what(), head));

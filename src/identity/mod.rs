@@ -156,6 +156,15 @@ pub fn load_or_create(dir: &Path) -> Result<Loaded, IdentityError> {
     Ok(Loaded { identity: Identity::of(&key, cert)?, made, notice })
 }
 
+/// The identity of `dir` for somebody who only looks; `None` when there is none that can be used. Makes and moves nothing.
+pub fn load(dir: &Path) -> Result<Option<Identity>, IdentityError> {
+    let Some(bytes) = durable_file::read_private(&key_path(dir), CAP)? else { return Ok(None) };
+    let bytes = Zeroizing::new(bytes);
+    let cert = durable_file::read_private(&cert_path(dir), CAP)?;
+    let (Some(key), Some(cert)) = (parse_key(&bytes), cert.as_deref().and_then(parse_cert)) else { return Ok(None) };
+    Identity::of(&key, cert).map(Some)
+}
+
 /// Removes key and certificate, durably. The key goes first: a crash in between then cannot bring the old identity back.
 pub fn discard(dir: &Path) -> Result<(), IdentityError> {
     for path in [key_path(dir), cert_path(dir), bad_path(dir)] {

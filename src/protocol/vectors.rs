@@ -176,9 +176,15 @@ fn proof_must_fail() {
 
 #[test]
 fn message() {
+    let w = Stretched::from_bytes([1; 32]);
     for case in group("message", 10).into_iter().flatten() {
-        let refused = check(&bytes(&case, "msg"), text(&case, "side").as_bytes()[0]).err();
-        assert_eq!(refused.map_or("", MessageError::reason), text(&case, "refused"), "{case}");
+        let bytes = bytes(&case, "msg");
+        assert_eq!(text(&case, "side"), "B");
+        let refused = |result: Option<MessageError>| result.map_or("", MessageError::reason);
+        assert_eq!(refused(check(&bytes, b'B').err()), text(&case, "refused"), "{case}");
+        // The same before the crate, which accepts most of them, gets to see it.
+        let pake = Spake2Ed25519::start(Side::Joiner, &w, &[2; 32], &Zeroizing::new([7; 64]));
+        assert_eq!(refused(pake.finish(&bytes).err()), text(&case, "refused"), "{case}");
     }
 }
 
