@@ -69,6 +69,17 @@ impl Journal {
         }
     }
 
+    /// Reads it for somebody who only looks: nothing is moved.
+    pub fn peek(&self) -> Result<Found, JournalError> {
+        Ok(match durable_file::read_private(&self.path, CAP)? {
+            None => Found::Absent,
+            Some(bytes) => match decode(&bytes) {
+                Ok(durable) => Found::Good(Box::new(durable)),
+                Err(why) => Found::Bad { why, kept_as: self.path.clone() },
+            },
+        })
+    }
+
     /// Replaces it durably. `point` names the crash point.
     pub fn store(&self, durable: &Durable, point: &'static str) -> Result<(), JournalError> {
         let bytes = serde_json::to_vec(durable).map_err(JournalError::Encode)?;

@@ -1,5 +1,8 @@
 //! The on-node join agent of a Stratum cluster. ARCHITECTURE.md is the map.
 
+pub mod cli;
+pub mod clock;
+pub mod driver;
 pub mod config;
 pub mod durable_file;
 pub mod faults;

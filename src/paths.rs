@@ -152,6 +152,11 @@ impl Paths {
         self.at("var/lib/stratum/os")
     }
 
+    /// `/run/systemd/timesync`: systemd-timesyncd's; holds `synchronized` once the clock is.
+    pub fn timesync_dir(&self) -> PathBuf {
+        self.at("run/systemd/timesync")
+    }
+
     // --- /run/stratum-join, root:stratum-join 1775 ---
 
     /// `/run/stratum-join`: what people and the console read.

@@ -169,3 +169,9 @@ pub fn probe_network_with(roots: &Roots, sources: &Sources, _options: &Options) 
 pub fn probe(roots: &Roots, options: &Options) -> Inventory {
     Inventory::assemble(probe_machine(roots, options), probe_network(roots, options))
 }
+
+/// `VERSION_ID` of os-release(5); `None` when it has none or it is no release.
+#[must_use]
+pub fn release(roots: &Roots) -> Option<Text<64>> {
+    machine::release(roots).ok().and_then(|text| Text::of(&text))
+}

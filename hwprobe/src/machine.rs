@@ -196,7 +196,7 @@ fn hostname_file(facts: &mut Facts<'_>) -> Option<Text<253>> {
 }
 
 /// `VERSION_ID` of os-release(5). The quoting of the shell is taken off; anything that is no release is `Invalid`.
-fn release(roots: &Roots) -> Finding<String> {
+pub(crate) fn release(roots: &Roots) -> Finding<String> {
     let text = roots.read("etc/os-release").or_else(|_| roots.read("usr/lib/os-release"))?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let raw = text

@@ -424,6 +424,6 @@ fn shown_fault(
 }
 
 /// RFC 3339 in UTC with whole seconds; empty for a time that cannot be written.
-pub(super) fn rfc3339(wall_ms: i64) -> String {
+pub fn rfc3339(wall_ms: i64) -> String {
     jiff::Timestamp::from_second(wall_ms.div_euclid(1_000)).map(|t| t.to_string()).unwrap_or_default()
 }

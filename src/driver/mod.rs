@@ -1,0 +1,277 @@
+//! The one loop: next event -> `join::step` -> journal -> effects. It decides nothing.
+//!
+//! Owns the tasks, the timers and the ports. Everything it does to the world is an effect that the core asked for, except what shows the
+//! state: snapshot, banner, `STATUS=`.
+
+mod perform;
+mod publish;
+mod turns;
+mod watch;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+pub use perform::SELF_UPGRADE;
+pub use turns::{Store, Turns};
+
+use self::perform::{Msg, Performer};
+use self::publish::Publisher;
+use crate::clock;
+use crate::config::{ConfigError, Settings};
+use crate::durable_file::{self, FileError, Lock};
+use crate::handoff::progress::{ProgressSocket, Senders};
+use crate::join::event::Event;
+use crate::join::fault::{Code, Fault};
+use crate::join::notice::Notice;
+use crate::join::state::{Durable, Env};
+use crate::journal::{Found, Journal, JournalError};
+use crate::paths::Paths;
+use crate::privileged::{FirstbootRunner, InProcess};
+use crate::request::JoinRequest;
+
+/// How one agent is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where everything lies.
+    pub paths: Paths,
+    /// The firstboot program that the in-process verbs start.
+    pub firstboot: PathBuf,
+    /// A captured tree to probe instead of this machine.
+    pub probe_root: Option<PathBuf>,
+}
+
+/// Why the agent cannot run at all.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// A directory or the lock.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The settings.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The journal is there and must not be touched.
+    #[error("the journal cannot be used")]
+    Journal(#[from] JournalError),
+    /// firstboot's progress could not be heard.
+    #[error(transparent)]
+    Progress(#[from] crate::handoff::progress::SocketError),
+    /// The kernel's notification of file changes.
+    #[error("cannot watch the join request")]
+    Watch(#[source] std::io::Error),
+    /// No boot id.
+    #[error("the kernel's boot id cannot be read")]
+    BootId,
+}
+
+/// Runs the agent until it has joined.
+pub async fn run(options: Options) -> Result<(), AgentError> {
+    let started_ms = clock::boot_ms();
+    let paths = &options.paths;
+    for (dir, mode) in [(paths.state_dir(), 0o700), (paths.public_dir(), 0o755), (paths.run_dir(), 0o755)] {
+        durable_file::make_dir(&dir, mode)?;
+    }
+    let _lock = Lock::take(&paths.agent_lock())?;
+    durable_file::sweep(&paths.state_dir())?;
+    let settings = Settings::load(paths)?;
+    let boot_id = boot_id().ok_or(AgentError::BootId)?;
+
+    let journal = Journal::at(paths.journal());
+    let mut early = Vec::new();
+    let durable = match journal.load()? {
+        Found::Good(durable) => *durable,
+        Found::Absent => Durable::default(),
+        Found::Bad { why, kept_as } => {
+            early.push(Notice::Security(console::text::Safe::clean(format!(
+                "the journal cannot be used ({why}); it is kept as {} and the join starts anew with the same key",
+                kept_as.display()
+            ))));
+            Durable::default()
+        }
+    };
+    let marked_joined = matches!(durable_file::read_own(&paths.joined_marker(), 16), Ok(Some(_)));
+    let env = Env {
+        boot_id: boot_id.clone(),
+        poll_wait: settings.poll_wait_seconds,
+        require_pin: settings.require_pin,
+        marked_joined,
+    };
+
+    let (tx, rx) = mpsc::channel(64);
+    watch::request(&paths.state_dir(), tx.clone()).map_err(AgentError::Watch)?;
+    let senders = if paths.is_system() { Senders::Root } else { Senders::RootAndSelf };
+    let progress = ProgressSocket::bind(&paths.progress_socket(), senders)?;
+    let runner = FirstbootRunner::Command { program: options.firstboot.clone() };
+    let helper = InProcess::new(paths.clone(), runner, boot_id.clone());
+
+    let (turns, effects) = Turns::begin(durable, env, clock::now(), JournalStore(journal));
+    let publisher = Publisher::new(paths.clone(), helper.clone(), started_ms, turns.state(), tx.clone());
+    let performer = Performer::new(options.clone(), helper, boot_id, tx);
+    let mut driver = Driver { turns, performer, publisher, progress, rx, retry_journal: None };
+    for notice in early {
+        driver.publisher.say(&notice, driver.turns.state());
+    }
+    driver.publisher.started(driver.turns.state());
+    driver.perform(effects);
+    driver.read_request();
+    driver.serve().await;
+    Ok(())
+}
+
+/// The journal as the turns' store.
+struct JournalStore(Journal);
+
+impl Store for JournalStore {
+    fn store(&mut self, durable: &Durable, point: &'static str) -> Result<(), Fault> {
+        self.0.store(durable, point).map_err(|error| match &error {
+            JournalError::File(file) => file.fault(),
+            JournalError::Encode(_) => Fault::from_error(Code::Local, &error),
+        })
+    }
+}
+
+struct Driver {
+    turns: Turns<JournalStore>,
+    performer: Performer,
+    publisher: Publisher,
+    progress: ProgressSocket,
+    rx: mpsc::Receiver<Msg>,
+    /// When to try the journal again.
+    retry_journal: Option<Instant>,
+}
+
+impl Driver {
+    async fn serve(&mut self) {
+        let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok();
+        loop {
+            self.publisher.publish(&self.turns, self.performer.machine());
+            if self.performer.exiting() {
+                self.publisher.last_words(&self.turns, self.performer.machine()).await;
+                return;
+            }
+            let wake = [self.performer.deadline(), self.publisher.deadline(), self.retry_journal];
+            let wake =
+                wake.into_iter().flatten().min().unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
+            tokio::select! {
+                msg = self.rx.recv() => if let Some(msg) = msg { self.message(msg).await },
+                report = self.progress.recv() => match report {
+                    Ok(report) => self.feed(Event::FirstbootStep(self.performer.clean_report(report))),
+                    Err(error) => tracing::warn!("the progress socket failed: {error}"),
+                },
+                () = sleep_until(wake) => self.timers(),
+                Some(()) = hung_up(&mut hangup) => self.read_settings(),
+            }
+            // What is already there belongs to the same change: it is shown once.
+            while let Ok(msg) = self.rx.try_recv() {
+                self.message(msg).await;
+            }
+        }
+    }
+
+    async fn message(&mut self, msg: Msg) {
+        match msg {
+            Msg::RequestChanged => return self.read_request(),
+            Msg::BannerDone(result) => return self.publisher.banner_done(result),
+            _ => {}
+        }
+        if matches!(&msg, Msg::Event(Event::FirstbootEnded(_))) {
+            // Its last reports may still be in the socket.
+            while let Ok(Ok(report)) = timeout(Duration::from_millis(20), self.progress.recv()).await {
+                let report = self.performer.clean_report(report);
+                self.feed(Event::FirstbootStep(report));
+            }
+        }
+        for event in self.performer.understand(msg) {
+            self.feed(event);
+        }
+    }
+
+    fn feed(&mut self, event: Event) {
+        let effects = self.turns.feed(event, clock::now());
+        self.perform(effects);
+    }
+
+    fn perform(&mut self, effects: Vec<crate::join::effect::Effect>) {
+        if self.turns.fault().is_some() {
+            self.retry_journal.get_or_insert_with(|| Instant::now() + Duration::from_secs(2));
+        } else {
+            self.retry_journal = None;
+        }
+        let mut later = Vec::new();
+        for effect in effects {
+            if let crate::join::effect::Effect::Say(notice) = &effect {
+                self.publisher.say(notice, self.turns.state());
+            } else {
+                later.extend(self.performer.start(effect, self.turns.state()));
+            }
+        }
+        for event in later {
+            self.feed(event);
+        }
+    }
+
+    fn timers(&mut self) {
+        for timer in self.performer.due() {
+            self.feed(Event::Timer(timer));
+        }
+        if self.retry_journal.is_some_and(|at| at <= Instant::now()) {
+            self.retry_journal = None;
+            let effects = self.turns.write_again();
+            self.perform(effects);
+        }
+    }
+
+    fn read_request(&mut self) {
+        match JoinRequest::load(self.performer.paths()) {
+            Ok(request) => {
+                let view = request.as_ref().map(JoinRequest::view);
+                self.performer.set_request(request);
+                self.feed(Event::Request(view));
+            }
+            Err(error) => {
+                let fault = Fault::from(error);
+                self.publisher.request_fault(&fault, self.turns.state());
+            }
+        }
+    }
+
+    fn read_settings(&mut self) {
+        match Settings::load(self.performer.paths()) {
+            Ok(settings) => self.turns.set_poll_wait(settings.poll_wait_seconds),
+            Err(error) => tracing::warn!("the settings are not taken: {error}"),
+        }
+    }
+}
+
+async fn hung_up(hangup: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
+    match hangup {
+        Some(hangup) => hangup.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The kernel's boot id, 36 characters. Inside the unit's sandbox `/proc/sys` is hidden; there systemd gives it as `STRATUM_BOOT_ID`, 32 hex
+/// digits.
+fn boot_id() -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "set by our own unit (STRATUM_BOOT_ID=%b); not a setting")]
+    let given = std::env::var("STRATUM_BOOT_ID").ok();
+    if let Some(id) = given {
+        let hex: String = id.chars().filter(char::is_ascii_hexdigit).collect();
+        if hex.len() == 32 {
+            let hex = hex.to_ascii_lowercase();
+            return Some(format!(
+                "{}-{}-{}-{}-{}",
+                &hex[..8],
+                &hex[8..12],
+                &hex[12..16],
+                &hex[16..20],
+                &hex[20..]
+            ));
+        }
+    }
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let id = text.trim().to_ascii_lowercase();
+    (id.len() == 36).then_some(id)
+}

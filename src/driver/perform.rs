@@ -1,0 +1,493 @@
+//! Carries out effects: each becomes a task or a small piece of file work, and comes back as one message.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use console::text::Safe;
+use hwprobe::{Inventory, Roots};
+use tokio::sync::mpsc::Sender;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::Options;
+use crate::durable_file;
+use crate::faults::{When, point};
+use crate::founder::{Answered, Client};
+use crate::handoff::{Delivery, Redactor, check};
+use crate::identity;
+use crate::join::effect::{Effect, Timer};
+use crate::join::event::{Event, IdentityView, ProbeView, StepReport};
+use crate::join::fault::{Code, Fault};
+use crate::join::state::State;
+use crate::paths::Paths;
+use crate::privileged::{InProcess, Privileged};
+use crate::protocol::encoding::Pin;
+use crate::protocol::url::Endpoint;
+use crate::protocol::wire::{self, RegistrationRequest};
+use crate::report::Machine;
+use crate::request::JoinRequest;
+
+/// Whether this build can upgrade a machine itself. Only then may it say so (docs/protocol.md: only `selfUpgrade` is ever offered an upgrade).
+pub const SELF_UPGRADE: bool = false;
+
+/// What tasks tell the driver.
+pub(super) enum Msg {
+    /// An event as it is.
+    Event(Event),
+    /// An answer to the main lane's call of this number; older ones are nobody's.
+    Main(u64, Box<Main>),
+    /// An answer to a post, with the CA that gave it.
+    Post(Box<Event>, Option<Pin>),
+    /// The probe ended.
+    Probed(Result<Box<Probed>, Fault>),
+    /// request.json changed.
+    RequestChanged,
+    /// The banner is written, or not.
+    BannerDone(Result<(), Fault>),
+}
+
+/// An answer of the main lane.
+pub(super) enum Main {
+    Event(Event, Option<Pin>),
+    Polled(Result<Answered<wire::Registration>, Fault>),
+}
+
+/// A finished probe.
+pub(super) struct Probed {
+    inventory: Inventory,
+    product_uuid: Option<String>,
+    install_id: Option<String>,
+}
+
+/// The ports, and what they hold between two effects.
+pub(super) struct Performer {
+    options: Options,
+    helper: InProcess,
+    boot_id: String,
+    tx: Sender<Msg>,
+    tasks: JoinSet<()>,
+    timers: BTreeMap<Timer, Instant>,
+    main: Option<AbortHandle>,
+    main_no: u64,
+    request: Option<JoinRequest>,
+    client: Option<Arc<Client>>,
+    client_fp: [u8; 32],
+    inventory: Option<Arc<Inventory>>,
+    machine: Machine,
+    delivery: Option<Delivery>,
+    redactor: Redactor,
+    exiting: bool,
+}
+
+// === impl Performer ===
+
+impl Performer {
+    pub(super) fn new(options: Options, helper: InProcess, boot_id: String, tx: Sender<Msg>) -> Self {
+        Self {
+            options,
+            helper,
+            boot_id,
+            tx,
+            tasks: JoinSet::new(),
+            timers: BTreeMap::new(),
+            main: None,
+            main_no: 0,
+            request: None,
+            client: None,
+            client_fp: [0; 32],
+            inventory: None,
+            machine: Machine::default(),
+            delivery: None,
+            redactor: Redactor::new(),
+            exiting: false,
+        }
+    }
+
+    pub(super) fn paths(&self) -> &Paths {
+        &self.options.paths
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    pub(super) fn exiting(&self) -> bool {
+        self.exiting
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.timers.values().min().copied()
+    }
+
+    pub(super) fn due(&mut self) -> Vec<Timer> {
+        let now = Instant::now();
+        let due: Vec<Timer> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(t, _)| *t).collect();
+        for timer in &due {
+            self.timers.remove(timer);
+        }
+        due
+    }
+
+    pub(super) fn set_request(&mut self, request: Option<JoinRequest>) {
+        if let (Some(client), Some(code)) = (&self.client, request.as_ref().and_then(|r| r.code.as_ref())) {
+            client.warm(code);
+        }
+        self.request = request;
+    }
+
+    pub(super) fn clean_report(&self, report: StepReport) -> StepReport {
+        self.redactor.clean_report(report)
+    }
+
+    /// Starts an effect. What is done at once gives its event at once.
+    pub(super) fn start(&mut self, effect: Effect, state: &State) -> Vec<Event> {
+        // A task that panicked would be an effect without an answer: a silent stall.
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Err(error) = ended
+                && let Ok(panic) = error.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        let pins = state.d.pins();
+        match effect {
+            Effect::Arm(timer, ms) => {
+                self.timers.insert(timer, Instant::now() + Duration::from_millis(ms));
+            }
+            Effect::Disarm(timer) => drop(self.timers.remove(&timer)),
+            Effect::CancelMain => {
+                self.main_no += 1;
+                if let Some(main) = self.main.take() {
+                    main.abort();
+                }
+            }
+            Effect::Exit => self.exiting = true,
+            Effect::Say(_) => {}
+            Effect::LoadIdentity => return vec![self.load_identity()],
+            Effect::DiscardIdentity => {
+                self.client = None;
+                if let Err(error) = identity::discard(&self.paths().identity_dir()) {
+                    return vec![Event::Identity(Err(error.fault()))];
+                }
+                return vec![self.load_identity()];
+            }
+            Effect::Probe => self.probe(),
+            Effect::EraseCode => {
+                let erased = JoinRequest::erase_code(self.paths()).map_err(Fault::from);
+                if let (Ok(()), Some(request)) = (&erased, &mut self.request) {
+                    request.forget_code();
+                }
+                return vec![Event::CodeErased(erased)];
+            }
+            Effect::WriteJoinedMarker => return vec![Event::JoinedMarked(self.mark_joined())],
+            Effect::WriteDelivery { attempt, sha256 } => return self.write_delivery(attempt, &sha256),
+            Effect::StartFirstboot { attempt, sha256, log_cursor } => {
+                let (helper, tx) = (self.helper.clone(), self.tx.clone());
+                let (events, mut forward) = tokio::sync::mpsc::channel(16);
+                let to_driver = tx.clone();
+                self.tasks.spawn(async move {
+                    while let Some(event) = forward.recv().await {
+                        let _ = to_driver.send(Msg::Event(event)).await;
+                    }
+                });
+                self.tasks.spawn(async move {
+                    point("firstboot-start", When::Before);
+                    let end = helper.start_firstboot(attempt, &sha256, log_cursor, events.clone()).await;
+                    point("firstboot-start", When::After);
+                    // Through the same channel as the lines before it, so that it stays behind them.
+                    let _ = events.send(Event::FirstbootEnded(end)).await;
+                });
+            }
+            effect => self.to_founder(effect, pins),
+        }
+        Vec::new()
+    }
+
+    /// Turns a message into events; late answers are dropped.
+    pub(super) fn understand(&mut self, msg: Msg) -> Vec<Event> {
+        let seen = |pin: Option<Pin>| pin.map(Event::CaAnswered);
+        match msg {
+            Msg::Event(event) => vec![event],
+            Msg::Post(event, pin) => seen(pin).into_iter().chain([*event]).collect(),
+            Msg::Main(no, _) if no != self.main_no => Vec::new(),
+            Msg::Main(_, answer) => match *answer {
+                Main::Event(event, pin) => seen(pin).into_iter().chain([event]).collect(),
+                Main::Polled(answer) => self.polled(answer),
+            },
+            Msg::Probed(answer) => vec![Event::Probed(answer.map(|probed| self.probed(*probed)))],
+            Msg::RequestChanged | Msg::BannerDone(_) => Vec::new(),
+        }
+    }
+
+    // --- identity, hardware, files ------------------------------------------------------------
+
+    fn load_identity(&mut self) -> Event {
+        Event::Identity(match identity::load_or_create(&self.paths().identity_dir()) {
+            Ok(loaded) => {
+                if let Some(notice) = &loaded.notice {
+                    tracing::warn!("{notice}");
+                }
+                self.client_fp = loaded.identity.client_fp();
+                let client = Arc::new(Client::new(Arc::new(loaded.identity)));
+                if let Some(code) = self.request.as_ref().and_then(|r| r.code.as_ref()) {
+                    client.warm(code);
+                }
+                self.client = Some(client);
+                Ok(IdentityView { client_fp: self.client_fp, made: loaded.made })
+            }
+            Err(error) => Err(error.fault()),
+        })
+    }
+
+    fn probe(&mut self) {
+        let (tx, options) = (self.tx.clone(), self.options.clone());
+        self.tasks.spawn_blocking(move || {
+            let probed = probe(&options).map(Box::new);
+            let _ = tx.blocking_send(Msg::Probed(probed));
+        });
+    }
+
+    fn probed(&mut self, probed: Probed) -> ProbeView {
+        let local = self.request.as_ref().and_then(|r| local_address(&r.endpoint));
+        self.machine = Machine::of(&probed.inventory, local);
+        let view = ProbeView {
+            digest: probed.inventory.digest(),
+            product_uuid: probed.product_uuid.map(|t| Safe::clean(&t)),
+            install_id: probed.install_id.map(|t| Safe::clean(&t)),
+            release: probed.inventory.host.release.as_ref().map(|r| Safe::clean(r.as_str())),
+        };
+        self.inventory = Some(Arc::new(probed.inventory));
+        view
+    }
+
+    fn mark_joined(&mut self) -> Result<(), Fault> {
+        durable_file::write(&self.paths().joined_marker(), b"", 0o600, "joined-mark")
+            .map_err(|e| e.fault())?;
+        identity::discard(&self.paths().identity_dir()).map_err(|e| e.fault())
+    }
+
+    fn write_delivery(&mut self, attempt: Option<u64>, sha256: &str) -> Vec<Event> {
+        let Some(delivery) = self.delivery.clone().filter(|d| d.sha256() == sha256) else {
+            let fault = Fault::new(Code::DeliveryMismatch, "the delivery in hand is another one");
+            return vec![Event::DeliveryWritten(Err(fault))];
+        };
+        let (helper, tx) = (self.helper.clone(), self.tx.clone());
+        self.tasks.spawn(async move {
+            let written = helper.write_delivery(attempt, &delivery).await;
+            let _ = tx.send(Msg::Event(Event::DeliveryWritten(written))).await;
+        });
+        Vec::new()
+    }
+
+    fn polled(&mut self, answer: Result<Answered<wire::Registration>, Fault>) -> Vec<Event> {
+        let Answered { mut value, ca } = match answer {
+            Ok(answered) => answered,
+            Err(fault) => return vec![Event::Polled(Err(fault))],
+        };
+        let delivery = match value.delivery.take().map(Delivery::from_wire) {
+            None => None,
+            Some(Err(fault)) => return vec![Event::CaAnswered(ca), Event::Polled(Err(fault))],
+            Some(Ok(delivery)) => {
+                point("delivery-receive", When::During);
+                self.redactor.learn(&delivery);
+                let view = check(&delivery);
+                self.delivery = Some(delivery);
+                Some(view)
+            }
+        };
+        vec![Event::CaAnswered(ca), Event::Polled(Ok((Box::new(value), delivery)))]
+    }
+
+    // --- the founder ----------------------------------------------------------------------------
+
+    fn registration(
+        &self,
+        proof: Option<(crate::protocol::encoding::B64<16>, crate::protocol::encoding::B64<32>)>,
+        fit: usize,
+    ) -> Result<RegistrationRequest, Fault> {
+        let inventory =
+            self.inventory.clone().ok_or_else(|| Fault::new(Code::Local, "the hardware was not read"))?;
+        let fitted = Inventory::clone(&inventory).fit(fit);
+        let inventory =
+            serde_json::value::to_raw_value(&fitted).map_err(|e| Fault::from_error(Code::Local, &e))?;
+        let host = &fitted.host;
+        let release = host.release.as_ref().map(|r| r.as_str().to_owned());
+        let release = release
+            .ok_or_else(|| Fault::new(Code::Unsupported, "this system's os-release has no VERSION_ID"))?;
+        let hex = data_encoding::HEXLOWER.encode(&self.client_fp[..4]);
+        let hostname = host.hostname.as_ref().map(|h| h.as_str().to_owned()).filter(|h| is_host_name(h));
+        let serial = host.serial.as_ref().map_or("", |s| s.as_str());
+        let printable = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+        Ok(RegistrationRequest {
+            proof_id: proof.map(|(id, _)| id),
+            pairing_nonce: proof.map(|(_, nonce)| nonce),
+            release,
+            self_upgrade: SELF_UPGRADE,
+            hostname: hostname.unwrap_or_else(|| format!("node-{hex}")),
+            serial: serial.chars().map(printable).take(128).collect(),
+            agent: env!("CARGO_PKG_VERSION").to_owned(),
+            boot_id: self.boot_id.clone(),
+            inventory,
+        })
+    }
+
+    fn to_founder(&mut self, effect: Effect, pins: Vec<Pin>) {
+        let request = self.request.clone();
+        let (Some(client), Some(request)) = (self.client.clone(), request) else {
+            let fault = Fault::new(Code::Local, "the join request is gone");
+            return self.answer_at_once(&effect, fault);
+        };
+        let endpoint = request.endpoint;
+        let posts = matches!(effect, Effect::SendProgress { .. } | Effect::SendLog { .. });
+        let tx = self.tx.clone();
+        if posts {
+            self.tasks.spawn(async move {
+                let (event, pin) = match effect {
+                    Effect::SendProgress { join_id, body } => {
+                        let (answer, pin) = split(client.progress(&endpoint, &pins, &join_id, &body).await);
+                        (Event::ProgressSent(answer), pin)
+                    }
+                    Effect::SendLog { join_id, body } => {
+                        let (answer, pin) = split(client.log(&endpoint, &pins, &join_id, &body).await);
+                        (Event::LogSent(answer), pin)
+                    }
+                    _ => return,
+                };
+                let _ = tx.send(Msg::Post(Box::new(event), pin)).await;
+            });
+            return;
+        }
+        self.main_no += 1;
+        let no = self.main_no;
+        let body = match &effect {
+            Effect::Register { proof_id, nonce, fit } => {
+                self.registration(Some((*proof_id, nonce.0)), *fit).map(Some)
+            }
+            Effect::Reregister { fit, .. } => self.registration(None, *fit).map(Some),
+            _ => Ok(None),
+        };
+        let body = match body {
+            Ok(body) => body,
+            Err(fault) => return self.answer_at_once(&effect, fault),
+        };
+        let code = request.code;
+        let handle = self.tasks.spawn(async move {
+            let main = match (effect, body) {
+                (Effect::Observe { pins: accepted }, _) => {
+                    let pinned = !pins.is_empty();
+                    let answer = client.observe(&endpoint, &accepted).await;
+                    // Against the URL's pin it is another key than the URL says; against a proven one the cluster's key changed.
+                    let answer = answer.map_err(|mut fault| {
+                        if pinned && fault.code == Code::PinMismatch {
+                            fault.code = Code::FounderKeyChanged;
+                        }
+                        fault
+                    });
+                    Main::Event(Event::Observed(answer), None)
+                }
+                (Effect::StartProof { ca }, _) => {
+                    let answer = match &code {
+                        Some(code) => client.prove(&endpoint, ca, code, wire::Intent::Register).await,
+                        None => Err(Fault::new(Code::JoinNotFound, "no join code is saved on this machine")),
+                    };
+                    Main::Event(Event::Proven(answer), None)
+                }
+                (Effect::Confirm { ca, proof_id, commit }, _) => {
+                    let answer = client.confirm(&endpoint, ca, proof_id, Some(commit)).await;
+                    Main::Event(Event::Confirmed(answer), None)
+                }
+                (Effect::Register { .. }, Some(body)) => {
+                    let (answer, pin) = split(client.register(&endpoint, &pins, &body).await);
+                    Main::Event(Event::Registered(answer.map(Box::new)), pin)
+                }
+                (Effect::Reregister { join_id, .. }, Some(body)) => {
+                    let (answer, pin) = split(client.reregister(&endpoint, &pins, &join_id, &body).await);
+                    Main::Event(Event::Registered(answer.map(Box::new)), pin)
+                }
+                (Effect::Poll { join_id, wait, state, skip_delivery }, _) => {
+                    Main::Polled(client.poll(&endpoint, &pins, &join_id, wait, &state, skip_delivery).await)
+                }
+                (Effect::Ack { join_id, attempt, sha256 }, _) => {
+                    let body = wire::AckRequest { attempt, sha256 };
+                    let (answer, pin) = split(client.ack(&endpoint, &pins, &join_id, &body).await);
+                    Main::Event(Event::Acked(answer), pin)
+                }
+                _ => return,
+            };
+            let _ = tx.send(Msg::Main(no, Box::new(main))).await;
+        });
+        self.main = Some(handle);
+    }
+
+    /// The call cannot even be made: its answer is that fault.
+    fn answer_at_once(&mut self, effect: &Effect, fault: Fault) {
+        let event = match effect {
+            Effect::Observe { .. } => Event::Observed(Err(fault)),
+            Effect::StartProof { .. } => Event::Proven(Err(fault)),
+            Effect::Confirm { .. } => Event::Confirmed(Err(fault)),
+            Effect::Register { .. } | Effect::Reregister { .. } => Event::Registered(Err(fault)),
+            Effect::Poll { .. } => Event::Polled(Err(fault)),
+            Effect::Ack { .. } => Event::Acked(Err(fault)),
+            Effect::SendProgress { .. } => Event::ProgressSent(Err(fault)),
+            Effect::SendLog { .. } => Event::LogSent(Err(fault)),
+            _ => return,
+        };
+        let tx = self.tx.clone();
+        self.tasks.spawn(async move {
+            let _ = tx.send(Msg::Event(event)).await;
+        });
+    }
+}
+
+fn split<T>(answer: Result<Answered<T>, Fault>) -> (Result<T, Fault>, Option<Pin>) {
+    match answer {
+        Ok(Answered { value, ca }) => (Ok(value), Some(ca)),
+        Err(fault) => (Err(fault), None),
+    }
+}
+
+/// Reads the hardware of this machine or of the captured tree. Below a root that is not `/`, what is the installation's (release, install record)
+/// and a product UUID, when they are there, come from that root: so a whole agent runs under a temporary root on a machine of another kind.
+fn probe(options: &Options) -> Result<Probed, Fault> {
+    let open = |dir: Option<&PathBuf>| match dir {
+        Some(dir) => Roots::under(dir),
+        None => Roots::live(),
+    };
+    let roots = open(options.probe_root.as_ref()).map_err(|e| Fault::from_error(Code::Local, &e))?;
+    let how = hwprobe::Options::default();
+    let machine = hwprobe::probe_machine(&roots, &how);
+    let (mut product_uuid, mut install_id) = (machine.product_uuid.clone(), machine.install_id.clone());
+    let mut inventory = Inventory::assemble(machine, hwprobe::probe_network(&roots, &how));
+    if !options.paths.is_system() && options.probe_root.is_none() {
+        let roots = Roots::under(options.paths.root()).map_err(|e| Fault::from_error(Code::Local, &e))?;
+        let local = hwprobe::probe_machine(&roots, &how);
+        product_uuid = local.product_uuid.or(product_uuid);
+        install_id = local.install_id.or(install_id);
+        inventory.host.release = local.host.release.or(inventory.host.release);
+        inventory.os_disk_layout = local.os_disk_layout.or(inventory.os_disk_layout);
+    }
+    Ok(Probed { inventory, product_uuid, install_id })
+}
+
+/// Our address towards the founder, as the kernel's routes say. Connecting a UDP socket sends nothing.
+fn local_address(endpoint: &Endpoint) -> Option<IpAddr> {
+    let crate::protocol::url::Host::Ip(ip) = endpoint.host else { return None };
+    let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(SocketAddr::new(ip, endpoint.port)).ok()?;
+    socket.local_addr().ok().map(|a| a.ip())
+}
+
+/// RFC 1123: labels of letters, digits and inner hyphens, 1 to 63 each, 253 in all.
+fn is_host_name(name: &str) -> bool {
+    let label = |l: &str| {
+        (1..=63).contains(&l.len())
+            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+    };
+    name.len() <= 253 && !name.is_empty() && name.split('.').all(label)
+}
