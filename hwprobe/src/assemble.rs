@@ -131,19 +131,26 @@ impl Inventory {
             self.say_lost(&lost, "");
         }
         let mut dropped = 0;
-        while self.json_len() > max_bytes {
-            let blank = self.disks.iter().rposition(|d| d.mounts.is_empty() && d.holds.is_empty());
-            let Some(at) = blank.or_else(|| self.disks.iter().rposition(|d| d.mounts.is_empty())) else {
-                break;
-            };
-            let gone = self.disks.remove(at);
-            let place = format!("disks/{}", gone.name);
-            self.warnings.retain(|w| w.at != place);
-            dropped += 1;
+        loop {
+            let mut over = self.json_len().saturating_sub(max_bytes);
+            if over == 0 {
+                return self;
+            }
+            // As many disks as make up the excess, then the whole is measured again.
+            while over > 0 {
+                let blank = self.disks.iter().rposition(|d| d.mounts.is_empty() && d.holds.is_empty());
+                let Some(at) = blank.or_else(|| self.disks.iter().rposition(|d| d.mounts.is_empty())) else {
+                    return self;
+                };
+                let gone = self.disks.remove(at);
+                let place = format!("disks/{}", gone.name);
+                self.warnings.retain(|w| w.at != place);
+                dropped += 1;
+                over = over.saturating_sub(serde_json::to_vec(&gone).map_or(1, |v| v.len()));
+            }
             lost.insert("disks".to_owned());
             self.say_lost(&lost, &format!("{dropped} disks left out"));
         }
-        self
     }
 
     fn say_lost(&mut self, lost: &BTreeSet<String>, detail: &str) {

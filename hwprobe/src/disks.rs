@@ -3,7 +3,7 @@
 //! May touch: what the modules it calls may touch. Must never: decide what is blank ([`crate::holds`] does) or what may
 //! be assigned ([`crate::Inventory::assemble`] does).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::blockdev::{BlockDev, BlockTree, Dev};
 use crate::classify::{self, Whole};
@@ -38,6 +38,10 @@ pub(crate) struct World<'a> {
     pub(crate) udev: Vec<Option<Properties>>,
     pub(crate) mounts: MountMap,
     pub(crate) kinds: BTreeMap<usize, StackKind>,
+    /// Hidden NVMe paths by the name of their namespace.
+    nvme_paths: HashMap<String, Vec<usize>>,
+    /// Namespaces by the number of their subsystem (or controller).
+    namespaces: HashMap<String, usize>,
 }
 
 /// One disk: a device, or several paths to one under a multipath map.
@@ -59,7 +63,16 @@ pub(crate) fn probe(
     let mounts = MountMap::read(roots, &tree, &udev, warnings);
     let kind = |(i, d): (usize, &BlockDev)| Some((i, stack::kind(roots, d)?));
     let kinds = tree.devs.iter().enumerate().filter_map(kind).collect();
-    let world = World { roots, tree, udev, mounts, kinds };
+    let mut nvme_paths: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut namespaces: HashMap<String, usize> = HashMap::new();
+    for (index, dev) in tree.devs.iter().enumerate().filter(|(_, d)| !d.is_partition()) {
+        if let Some(of) = classify::nvme_path_of(&dev.name) {
+            nvme_paths.entry(of).or_default().push(index);
+        } else if let Some(subsystem) = subsystem_of(&dev.name) {
+            *namespaces.entry(subsystem.to_owned()).or_default() += 1;
+        }
+    }
+    let world = World { roots, tree, udev, mounts, kinds, nvme_paths, namespaces };
     let mut groups = world.groups(warnings);
     if groups.len() > MAX_DISKS {
         groups.truncate(MAX_DISKS);
@@ -433,10 +446,9 @@ impl World<'_> {
 
     fn paths(&self, group: &Group) -> Vec<DiskPath> {
         let name = self.name(group.first.index);
-        let nvme: Vec<usize> = (0..self.tree.devs.len())
-            .filter(|i| classify::nvme_path_of(self.name(*i)).is_some_and(|of| of == name))
-            .collect();
-        let (indexes, nodes) = if group.members.len() > 1 { (&group.members, true) } else { (&nvme, false) };
+        let nvme = self.nvme_paths.get(name).map(Vec::as_slice).unwrap_or_default();
+        let (indexes, nodes) =
+            if group.members.len() > 1 { (group.members.as_slice(), true) } else { (nvme, false) };
         if indexes.len() < 2 {
             return Vec::new();
         }
@@ -456,13 +468,14 @@ impl World<'_> {
 
     /// Whether the subsystem (or controller) of an NVMe disk has more than one namespace.
     fn nvme_names(&self, name: &str) -> NvmeNames {
-        let head =
-            |n: &str| n.strip_prefix("nvme").and_then(|r| r.split_once('n')).map(|(h, _)| h.to_owned());
-        let Some(mine) = head(name) else { return NvmeNames::One };
-        let others =
-            self.tree.devs.iter().filter(|d| !d.is_partition() && head(&d.name).as_ref() == Some(&mine));
-        if others.count() > 1 { NvmeNames::Several } else { NvmeNames::One }
+        let others = subsystem_of(name).and_then(|s| self.namespaces.get(s));
+        if others.is_some_and(|n| *n > 1) { NvmeNames::Several } else { NvmeNames::One }
     }
+}
+
+/// `0` of `nvme0n1`.
+fn subsystem_of(name: &str) -> Option<&str> {
+    name.strip_prefix("nvme").and_then(|rest| rest.split_once('n')).map(|(subsystem, _)| subsystem)
 }
 
 /// Says what a person can do about a disk without a key.

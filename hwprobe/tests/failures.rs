@@ -88,6 +88,11 @@ proptest! {
             mends.into_iter().rev().for_each(|mend| mend());
             for disk in &after.disks {
                 let Some(old) = before.disks.iter().find(|d| d.name == disk.name) else { continue };
+                // What only stands on a disk of zeros has two witnesses, `holders` and `slaves`; with both gone it is
+                // not there. One broken file is the other test's business.
+                if old.holds.iter().all(|h| h == "in-use") {
+                    continue;
+                }
                 assert!(!disk.holds.is_empty() || old.holds.is_empty(), "{} became blank: {broken:?}", disk.name);
             }
         });

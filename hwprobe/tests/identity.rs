@@ -135,3 +135,28 @@ fn hostile_text_is_made_harmless_and_told() {
     let out = format!("{}{}", serde_json::to_string(&i).unwrap(), hwprobe::table::render(&i, 80));
     assert!(!out.chars().any(|c| c.is_control() && c != '\n'));
 }
+
+#[test]
+fn several_namespaces_and_paths_of_one_nvme_are_told_apart() {
+    let t = Tree::bare();
+    for n in 1..=3 {
+        t.disk(&format!("nvme0n{n}"), &format!("259:{n}"), 2048 * 4);
+        t.put(&format!("sys/block/nvme0n{n}/wwid"), format!("eui.002538b111b0000{n}\n"));
+        t.udev(&format!("259:{n}"), &[&format!("disk/by-id/nvme-M_S_{n}"), "ID_MODEL=M"]);
+    }
+    t.udev("259:1", &["disk/by-id/nvme-M_S_1", "disk/by-id/nvme-M_S"]);
+    for c in 0..2 {
+        t.disk(&format!("nvme0c{c}n1"), &format!("259:{}", 10 + c), 2048 * 4);
+        t.put(&format!("sys/block/nvme0c{c}n1/hidden"), "1\n");
+        t.put(&format!("sys/block/nvme0c{c}n1/device/state"), "live\n");
+    }
+    let i = t.probe();
+    assert_eq!(i.disks.len(), 3);
+    let d = disk(&i, "nvme0n1");
+    // The link without a number would move to another namespace.
+    assert!(!texts(&d.keys).contains(&"/dev/disk/by-id/nvme-M_S"));
+    assert_eq!(d.keys[0], "eui.002538b111b00001");
+    let paths: Vec<_> =
+        d.paths.iter().map(|p| (p.name.as_str(), p.path.as_deref(), p.state.as_deref())).collect();
+    assert_eq!(paths, [("nvme0c0n1", None, Some("live")), ("nvme0c1n1", None, Some("live"))]);
+}
