@@ -1,0 +1,11 @@
+//! The lab founder's behaviour, call by call: the core without a network, then the listeners, the faults and the command line.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+mod approve;
+mod codes;
+mod lifecycle;
+mod network;
+mod registration;
+mod reports;
+mod restart;
+mod support;
