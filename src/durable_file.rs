@@ -246,6 +246,14 @@ pub fn plain(errno: Errno) -> String {
     text.to_owned()
 }
 
+/// [`plain`] for an error of the standard library.
+pub fn plain_io(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(errno) => plain(errno),
+        None => error.to_string(),
+    }
+}
+
 // === impl Lock ===
 
 impl Lock {

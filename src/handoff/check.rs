@@ -22,7 +22,7 @@ pub const MAX_NODES: usize = 64;
 pub fn check(delivery: &Delivery) -> DeliveryView {
     let mut view =
         DeliveryView { sha256: delivery.sha256().to_owned(), problem: None, cluster_id: None, node_id: None };
-    let result = node_yaml(delivery.node_yaml()).and_then(|()| bundle(delivery.bundle(), &mut view));
+    let result = node_yaml(delivery.node_yaml()).and_then(|own| bundle(delivery.bundle(), own, &mut view));
     view.problem = result.err().map(|why| Fault::new(Code::DeliveryInvalid, why));
     view
 }
@@ -46,15 +46,18 @@ struct Node {
     node_id: Option<String>,
 }
 
-fn node_yaml(bytes: &[u8]) -> Result<(), String> {
+/// Checks node.yaml; gives the node id it names, which is believed only when the bundle lists it.
+fn node_yaml(bytes: &[u8]) -> Result<Option<String>, String> {
     match yaml::parse(bytes) {
-        Ok(tree) if tree.as_object().is_some_and(|map| !map.is_empty()) => Ok(()),
+        Ok(tree) if tree.as_object().is_some_and(|map| !map.is_empty()) => {
+            Ok(tree.pointer("/node/id").and_then(|id| id.as_str()).map(str::to_owned))
+        }
         Ok(_) => Err("node.yaml is not a map of settings".to_owned()),
         Err(error) => Err(format!("node.yaml {error}")),
     }
 }
 
-fn bundle(bytes: &[u8], view: &mut DeliveryView) -> Result<(), String> {
+fn bundle(bytes: &[u8], named: Option<String>, view: &mut DeliveryView) -> Result<(), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "the join bundle is not UTF-8")?;
     if !text.starts_with('{') {
         return Err("the join bundle is not a JSON object".to_owned());
@@ -88,7 +91,8 @@ fn bundle(bytes: &[u8], view: &mut DeliveryView) -> Result<(), String> {
     let leaf = chain.first().ok_or("nodeCert of the join bundle holds no certificate")?.clone();
     let parsed =
         EndEntityCert::try_from(&leaf).map_err(|_| "nodeCert of the join bundle is not a certificate")?;
-    view.node_id = own_id(&parsed, &ids).map(Safe::clean);
+    view.node_id =
+        own_id(&parsed, &ids).or(named.as_deref().filter(|id| is_listed(&ids, id))).map(Safe::clean);
     if let Some(key) = bundle.node_key {
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
             .map_err(|_| "nodeKey of the join bundle is not PEM")?;
@@ -110,6 +114,10 @@ fn own_id<'a>(cert: &EndEntityCert<'_>, ids: &'a [String]) -> Option<&'a str> {
         [only] => Some(only),
         _ => ids.iter().find(issued_for).map(String::as_str),
     }
+}
+
+fn is_listed(ids: &[String], id: &str) -> bool {
+    ids.iter().any(|listed| listed == id)
 }
 
 fn is_cluster_id(id: &str) -> bool {

@@ -112,6 +112,7 @@ pub(crate) mod fixture {
             "postgresPassword": "canary-postgres-1",
             "openBaoToken": "s.canary-openbao-2",
             "adminPassword": "a:b@c/d",
+            "anUrl": "https://192.0.2.11/members/n-msst0002/x",
             "aFieldOfTomorrow": {"deep": ["canary-tomorrow-3"]},
         })
     }

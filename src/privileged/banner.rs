@@ -1,0 +1,72 @@
+//! `reload-banner`: the login banner and the motd, rendered of the snapshot file.
+//!
+//! Touches `issue` and `motd`, and on a real machine the login prompts. Takes no text and no path: what a person reads at a login
+//! prompt is what the snapshot says, cleaned again on the way.
+
+use std::process::{Command, Stdio};
+
+use console::{Now, Snapshot, banner};
+
+use crate::durable_file;
+use crate::join::fault::{Code, Fault};
+use crate::paths::Paths;
+
+/// Largest snapshot in bytes.
+const MAX_SNAPSHOT: u64 = 64 * 1024;
+/// Largest text in bytes.
+const MAX_TEXT: usize = 2 * 1024;
+
+/// Renders and writes each text that changed. Without a good snapshot the files stay as they are.
+pub(super) fn reload(paths: &Paths, reload: bool) -> Result<(), Fault> {
+    let invalid = |why: &str| {
+        Fault::new(Code::Local, format!("{} {why}: the banner stays as it is", paths.snapshot().display()))
+    };
+    let bytes =
+        durable_file::read_own(&paths.snapshot(), MAX_SNAPSHOT)?.ok_or_else(|| invalid("is missing"))?;
+    let snapshot = Snapshot::parse(&bytes).map_err(|_| invalid("is not a snapshot"))?;
+    let now = Now::read();
+    let issue_changed = write_changed(&paths.issue(), &banner::issue(&snapshot, now))?;
+    write_changed(&paths.motd(), &banner::motd(&snapshot, now))?;
+    if reload && issue_changed {
+        tell_login_prompts(paths);
+    }
+    Ok(())
+}
+
+// === private ===
+
+fn write_changed(path: &std::path::Path, text: &str) -> Result<bool, Fault> {
+    if text.len() > MAX_TEXT {
+        return Err(Fault::new(Code::Local, format!("the text for {} is longer than 2 KiB", path.display())));
+    }
+    // Whatever is there that cannot be read as ours is replaced.
+    if let Ok(Some(old)) = durable_file::read_own(path, MAX_TEXT as u64)
+        && old == text.as_bytes()
+    {
+        return Ok(false);
+    }
+    durable_file::write_volatile(path, text.as_bytes(), 0o644, "banner-write")?;
+    Ok(true)
+}
+
+/// A login prompt that nobody types at is drawn anew (agetty(8), `--reload`). Only root can, and only a real machine has such prompts; that
+/// it did not work is no fault of the join.
+fn tell_login_prompts(paths: &Paths) {
+    if !paths.is_system() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let agetty =
+        ["/usr/sbin/agetty", "/sbin/agetty"].into_iter().find(|path| std::path::Path::new(path).exists());
+    let Some(agetty) = agetty else { return };
+    let done = Command::new(agetty)
+        .arg("--reload")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !done.is_ok_and(|status| status.success()) {
+        tracing::debug!(
+            "agetty --reload did not work: the login prompts show the banner when they are drawn next"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! `write-delivery`: node.yaml below `/etc/stratum`, the bundle on tmpfs, and which attempt they are of.
+//!
+//! Touches `node.yaml`, `/run/stratum/delivery` and the helper's lock. Must never write to a machine that is a member already, nor under a
+//! running firstboot.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{InProcess, run};
+use crate::durable_file::{self, FileError, Lock};
+use crate::handoff::{Delivery, check};
+use crate::join::fault::{Code, Fault};
+use crate::paths::Paths;
+use crate::protocol::wire::{MAX_BUNDLE, MAX_NODE_YAML};
+
+/// How long a verb waits for the lock.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// Largest `attempt.json`.
+const MAX_ATTEMPT: u64 = 4 * 1024;
+const SECRET: u32 = 0o600;
+
+/// `attempt.json`: what the files beside it are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Attempt {
+    /// The delivery's attempt; null from a founder without attempts.
+    pub(super) attempt: Option<u64>,
+    /// Its digest.
+    pub(super) sha256: String,
+    /// The boot it was written in.
+    pub(super) boot_id: String,
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// Whether this is the same hand-off: the same attempt, or without attempts the same digest.
+    pub(super) fn is(&self, attempt: Option<u64>, sha256: &str) -> bool {
+        match (self.attempt, attempt) {
+            (None, None) => self.sha256 == sha256,
+            (ours, theirs) => ours == theirs,
+        }
+    }
+}
+
+// === impl InProcess ===
+
+impl InProcess {
+    /// The verb itself; the caller holds the lock.
+    pub(super) fn place(&self, attempt: Option<u64>, delivery: &Delivery) -> Result<String, Fault> {
+        if let Some(problem) = check(delivery).problem {
+            return Err(problem);
+        }
+        let paths = &self.paths;
+        let marker = paths.joined_marker();
+        if std::fs::symlink_metadata(&marker).is_ok() {
+            let detail = format!(
+                "this machine is a member already ({} is there): nothing was written",
+                marker.display()
+            );
+            return Err(Fault::new(Code::Local, detail));
+        }
+        if run::any_running(paths)? {
+            return Err(Fault::new(Code::Local, "firstboot is running: its files are not changed"));
+        }
+        let said = Attempt { attempt, sha256: delivery.sha256().to_owned(), boot_id: self.boot_id.clone() };
+        place_files(paths, delivery, &said)?;
+        Ok(said.sha256)
+    }
+}
+
+/// One delivery verb at a time, in this process or in another.
+pub(super) async fn lock(paths: &Paths) -> Result<Lock, Fault> {
+    let path = paths.helper_lock();
+    durable_file::make_dir(&paths.run_dir(), 0o755)?;
+    let since = Instant::now();
+    loop {
+        match Lock::take(&path) {
+            Ok(lock) => return Ok(lock),
+            Err(FileError::Owned { pid, .. }) if since.elapsed() >= LOCK_WAIT => {
+                let detail = format!("{} is busy: process {pid} holds it", path.display());
+                return Err(Fault::new(Code::Local, detail));
+            }
+            Err(FileError::Owned { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(error) => return Err(error.fault()),
+        }
+    }
+}
+
+/// What was written last, if it was in any boot.
+pub(super) fn last_written(paths: &Paths) -> Result<Option<Attempt>, Fault> {
+    let path = paths.attempt();
+    let Some(bytes) = durable_file::read_private(&path, MAX_ATTEMPT)? else { return Ok(None) };
+    let attempt = serde_json::from_slice(&bytes);
+    attempt
+        .map(Some)
+        .map_err(|_| Fault::new(Code::Tampered, format!("{} is not what was written", path.display())))
+}
+
+/// Reads back what was written; another digest than `sha256`, or a missing file, is `Tampered`.
+pub(super) fn read_back(paths: &Paths, sha256: &str) -> Result<Delivery, Fault> {
+    let read = |path: &std::path::Path, cap: usize| {
+        let gone = || Fault::new(Code::Tampered, format!("{} is gone", path.display()));
+        durable_file::read_private(path, cap as u64)?.ok_or_else(gone)
+    };
+    let delivery =
+        Delivery::new(read(&paths.node_yaml(), MAX_NODE_YAML)?, read(&paths.bundle(), MAX_BUNDLE)?)?;
+    if delivery.sha256() != sha256 {
+        let detail = format!(
+            "{} and {} are not what was delivered",
+            paths.node_yaml().display(),
+            paths.bundle().display()
+        );
+        return Err(Fault::new(Code::Tampered, detail));
+    }
+    Ok(delivery)
+}
+
+// === private ===
+
+/// `attempt.json` goes first and comes last, so that it never stands beside another attempt's files.
+fn place_files(paths: &Paths, delivery: &Delivery, said: &Attempt) -> Result<(), FileError> {
+    durable_file::make_dir(&paths.etc_dir(), 0o755)?;
+    durable_file::make_dir(&paths.delivery_dir(), 0o700)?;
+    durable_file::remove(&paths.attempt(), "attempt-remove")?;
+    for path in [paths.node_yaml(), paths.bundle()] {
+        durable_file::sweep_of(&path)?;
+    }
+    durable_file::write_secret(&paths.node_yaml(), delivery.node_yaml(), SECRET, "node-yaml-write")?;
+    durable_file::write_secret(&paths.bundle(), delivery.bundle(), SECRET, "bundle-write")?;
+    let text = serde_json::to_vec(said).unwrap_or_default();
+    durable_file::write(&paths.attempt(), &text, SECRET, "attempt-write")
+}

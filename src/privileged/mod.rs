@@ -1,0 +1,112 @@
+//! The fixed privileged verbs (docs/helper.md): values in, values out, never a path, an argv or a text to show.
+//!
+//! This file touches nothing: it is the port. [`InProcess`] runs the verbs in the agent itself, for development, tests and the demo;
+//! on a node the helper runs the same functions behind its socket. Every verb checks for itself, whatever the caller says, and every
+//! verb can be repeated.
+
+mod banner;
+mod delivery;
+mod firstboot;
+mod run;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use tokio::sync::mpsc::Sender;
+
+use crate::handoff::Delivery;
+use crate::join::event::{Event, FirstbootEnd};
+use crate::join::fault::{Code, Fault};
+use crate::paths::Paths;
+
+/// The answer of a verb.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+
+/// The verbs. One implementation runs them here, one will ask the helper.
+pub trait Privileged: Send + Sync {
+    /// Places node.yaml and the bundle, durably, and remembers for which attempt. Gives the digest of what was written.
+    fn write_delivery(&self, attempt: Option<u64>, delivery: &Delivery) -> Answer<'_, String>;
+
+    /// Starts firstboot for what was written last, or follows it when this attempt (without one: this digest) was started before, and
+    /// answers when it has ended. Meanwhile `events` gets one `FirstbootRunning` and any number of `FirstbootLog`, whose lines are redacted.
+    /// `log_cursor` is that of the last `FirstbootLog`; `None` reads from the beginning.
+    ///
+    /// Started at most once, also when this process is killed at any moment and asks again. Dropping the answer ends the following, not
+    /// firstboot.
+    fn start_firstboot<'a>(
+        &'a self,
+        attempt: Option<u64>,
+        sha256: &'a str,
+        log_cursor: Option<String>,
+        events: Sender<Event>,
+    ) -> Answer<'a, FirstbootEnd>;
+
+    /// Renders `issue` and `motd` of the snapshot file and writes each whose text changed; with `reload` the login prompts are told
+    /// when `issue` changed.
+    fn reload_banner(&self, reload: bool) -> Answer<'_, ()>;
+}
+
+/// How firstboot is run.
+#[derive(Debug, Clone)]
+pub enum FirstbootRunner {
+    /// As a child of nobody: `<program> --config <node.yaml>` in a session of its own.
+    Command {
+        /// The program, by its full path.
+        program: PathBuf,
+    },
+}
+
+/// The verbs in this process.
+#[derive(Debug, Clone)]
+pub struct InProcess {
+    paths: Paths,
+    runner: FirstbootRunner,
+    boot_id: String,
+}
+
+// === impl InProcess ===
+
+impl InProcess {
+    /// `boot_id` is the kernel's: what was started in another boot is never started again.
+    pub fn new(paths: Paths, runner: FirstbootRunner, boot_id: impl Into<String>) -> Self {
+        Self { paths, runner, boot_id: boot_id.into() }
+    }
+
+    /// File work off the loop's thread: a slow disk must not stop the timers.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let this = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&this)).await;
+        done.unwrap_or_else(|_| Err(Fault::new(Code::Local, "a privileged verb broke off")))
+    }
+}
+
+impl Privileged for InProcess {
+    fn write_delivery(&self, attempt: Option<u64>, delivery: &Delivery) -> Answer<'_, String> {
+        let delivery = delivery.clone();
+        Box::pin(async move {
+            let _lock = delivery::lock(&self.paths).await?;
+            self.blocking(move |this| this.place(attempt, &delivery)).await
+        })
+    }
+
+    fn start_firstboot<'a>(
+        &'a self,
+        attempt: Option<u64>,
+        sha256: &'a str,
+        log_cursor: Option<String>,
+        events: Sender<Event>,
+    ) -> Answer<'a, FirstbootEnd> {
+        Box::pin(self.start_or_follow(attempt, sha256, log_cursor, events))
+    }
+
+    fn reload_banner(&self, reload: bool) -> Answer<'_, ()> {
+        Box::pin(self.blocking(move |this| banner::reload(&this.paths, reload)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

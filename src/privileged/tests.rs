@@ -1,0 +1,517 @@
+//! Facts about the verbs, with a shell script as firstboot: it counts its starts and does what node.yaml says behind `# do: `.
+
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use tokio::sync::mpsc;
+
+use super::delivery::Attempt;
+use super::run::Run;
+use super::*;
+use crate::durable_file;
+use crate::handoff::fixture;
+
+const BOOT: &str = "11111111-2222-3333-4444-555555555555";
+
+/// One script for all tests, written before the first of them can fork: a file that is open for writing cannot be executed.
+fn script() -> PathBuf {
+    static SCRIPT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let dir = SCRIPT.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "#!/bin/sh\necho start >> \"$2.count\"\neval \"$(sed -n 's/^# do: //p' \"$2\")\"\n";
+        durable_file::write_volatile(&dir.path().join("firstboot"), text.as_bytes(), 0o755, "test").unwrap();
+        dir
+    });
+    dir.path().join("firstboot")
+}
+
+struct World {
+    _dir: tempfile::TempDir,
+    paths: Paths,
+}
+
+impl World {
+    fn new() -> Self {
+        script();
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        durable_file::make_dir(&paths.state_dir(), 0o700).unwrap();
+        durable_file::make_dir(&paths.public_dir(), 0o755).unwrap();
+        Self { _dir: dir, paths }
+    }
+
+    fn verbs(&self) -> InProcess {
+        self.verbs_in(BOOT)
+    }
+
+    fn verbs_in(&self, boot: &str) -> InProcess {
+        InProcess::new(self.paths.clone(), FirstbootRunner::Command { program: script() }, boot)
+    }
+
+    /// Writes a delivery whose firstboot does `what`; gives its digest.
+    async fn deliver(&self, attempt: Option<u64>, what: &str) -> String {
+        let yaml = format!("{}# do: {what}\n", fixture::NODE_YAML);
+        let delivery = Delivery::new(yaml.into_bytes(), fixture::bundle().to_string().into_bytes()).unwrap();
+        self.verbs().write_delivery(attempt, &delivery).await.unwrap()
+    }
+
+    fn starts(&self) -> usize {
+        let count = self.paths.node_yaml().with_extension("yaml.count");
+        std::fs::read_to_string(count).unwrap_or_default().lines().count()
+    }
+
+    /// A named pipe that holds a script up until it is opened for writing.
+    fn gate(&self) -> PathBuf {
+        let path = self.paths.root().join("gate");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        path
+    }
+}
+
+/// What the verb told, besides its answer.
+#[derive(Default)]
+struct Told {
+    running: usize,
+    lines: Vec<String>,
+    batches: Vec<usize>,
+    cursor: Option<String>,
+}
+
+impl Told {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::FirstbootRunning => self.running += 1,
+            Event::FirstbootLog { lines, cursor } => {
+                self.batches.push(lines.len());
+                self.lines.extend(lines.iter().map(ToString::to_string));
+                self.cursor = Some(cursor);
+            }
+            other => panic!("not an event of the verb: {other:?}"),
+        }
+    }
+}
+
+async fn start(
+    verbs: &InProcess,
+    attempt: Option<u64>,
+    sha256: &str,
+    cursor: Option<String>,
+) -> (Result<FirstbootEnd, Fault>, Told) {
+    let (events, mut inbox) = mpsc::channel(4);
+    let mut told = Told::default();
+    let verb = verbs.start_firstboot(attempt, sha256, cursor, events);
+    tokio::pin!(verb);
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = inbox.recv() => told.take(event),
+            answer = &mut verb => {
+                while let Ok(event) = inbox.try_recv() {
+                    told.take(event);
+                }
+                return (answer, told);
+            }
+        }
+    }
+}
+
+fn failed(words: &str) -> FirstbootEnd {
+    FirstbootEnd::Failed(console::text::Safe::clean(words))
+}
+
+// --- write-delivery ---
+
+#[tokio::test]
+async fn a_delivery_lies_where_it_belongs_byte_for_byte_and_for_nobody_else() {
+    let world = World::new();
+    let delivery = fixture::delivery();
+    let digest = world.verbs().write_delivery(Some(3), &delivery).await.unwrap();
+    assert_eq!(digest, delivery.sha256());
+    let paths = &world.paths;
+    assert_eq!(std::fs::read(paths.node_yaml()).unwrap(), delivery.node_yaml());
+    assert_eq!(std::fs::read(paths.bundle()).unwrap(), delivery.bundle());
+    for (path, mode) in [
+        (paths.node_yaml(), 0o600),
+        (paths.bundle(), 0o600),
+        (paths.attempt(), 0o600),
+        (paths.delivery_dir(), 0o700),
+    ] {
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+            mode,
+            "{}",
+            path.display()
+        );
+    }
+    let said: Attempt = serde_json::from_slice(&std::fs::read(paths.attempt()).unwrap()).unwrap();
+    assert_eq!(said, Attempt { attempt: Some(3), sha256: digest, boot_id: BOOT.to_owned() });
+    assert_eq!(world.verbs().write_delivery(Some(3), &delivery).await.unwrap(), delivery.sha256());
+}
+
+#[tokio::test]
+async fn a_member_is_never_written_to() {
+    let world = World::new();
+    durable_file::write(&world.paths.joined_marker(), b"", 0o600, "test").unwrap();
+    let fault = world.verbs().write_delivery(Some(1), &fixture::delivery()).await.unwrap_err();
+    assert!(fault.detail.as_str().starts_with("this machine is a member already"), "{}", fault.detail);
+    assert!(!world.paths.node_yaml().exists() && !world.paths.bundle().exists());
+}
+
+#[tokio::test]
+async fn a_bad_delivery_is_not_written() {
+    let world = World::new();
+    let bad = Delivery::new(b"a: &x 1\n".to_vec(), b"{}".to_vec()).unwrap();
+    assert_eq!(world.verbs().write_delivery(Some(1), &bad).await.unwrap_err().code, Code::DeliveryInvalid);
+    assert!(!world.paths.etc_dir().exists() && !world.paths.delivery_dir().exists());
+}
+
+#[tokio::test]
+async fn a_planted_link_is_replaced_and_what_a_crash_left_is_swept() {
+    let world = World::new();
+    let paths = &world.paths;
+    durable_file::make_dir(&paths.etc_dir(), 0o755).unwrap();
+    let victim = paths.etc_dir().join("victim");
+    durable_file::write(&victim, b"untouched", 0o644, "test").unwrap();
+    std::os::unix::fs::symlink(&victim, paths.node_yaml()).unwrap();
+    let torn = paths.etc_dir().join(".node.yaml.77-0.tmp");
+    durable_file::write(&torn, b"half a secr", 0o600, "test").unwrap();
+    world.verbs().write_delivery(None, &fixture::delivery()).await.unwrap();
+    assert_eq!(std::fs::read(&victim).unwrap(), b"untouched");
+    assert!(!torn.exists() && !std::fs::symlink_metadata(paths.node_yaml()).unwrap().is_symlink());
+}
+
+// --- start-firstboot ---
+
+#[tokio::test]
+async fn a_success_is_told_once_started_once_and_takes_the_bundle_away() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "echo one; printf two").await;
+    let (end, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    assert_eq!(end.unwrap(), FirstbootEnd::Done);
+    assert_eq!((told.running, told.lines), (1, vec!["one".to_owned(), "two".to_owned()]));
+    assert!(!world.paths.bundle().exists() && world.paths.node_yaml().exists());
+    let (again, told) = start(&world.verbs(), Some(1), &digest, told.cursor).await;
+    assert_eq!((again.unwrap(), told.lines.len(), world.starts()), (FirstbootEnd::Done, 0, 1));
+}
+
+#[tokio::test]
+async fn it_gets_its_config_its_bundle_and_its_socket_by_name() {
+    let world = World::new();
+    let what = "echo \"$1 $2\"; echo \"$STRATUM_JOIN_BUNDLE\"; echo \"$STRATUM_PROGRESS_SOCKET\"; pwd; ps -o sid= -p $$ | tr -d ' ' > \"$2.sid\"";
+    let digest = world.deliver(Some(1), what).await;
+    let (_, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    let shown = |path: PathBuf| path.display().to_string();
+    let want = [
+        format!("--config {}", shown(world.paths.node_yaml())),
+        shown(world.paths.bundle()),
+        shown(world.paths.progress_socket()),
+        "/".to_owned(),
+    ];
+    assert_eq!(told.lines, want);
+}
+
+#[tokio::test]
+async fn a_failure_says_how_and_keeps_the_bundle() {
+    for (what, words) in [
+        ("exit 3", "exit status 3"),
+        ("kill -9 $$", "signal 9"),
+        ("kill -9 $PPID $$", "killed before it could say how it ended"),
+    ] {
+        let world = World::new();
+        let digest = world.deliver(Some(1), what).await;
+        let (end, _) = start(&world.verbs(), Some(1), &digest, None).await;
+        assert_eq!(end.unwrap(), failed(words), "{what}");
+        assert!(world.paths.bundle().exists());
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_a_failure_with_a_reason() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "true").await;
+    let verbs =
+        InProcess::new(world.paths.clone(), FirstbootRunner::Command { program: "/no/such".into() }, BOOT);
+    let (end, _) = start(&verbs, Some(1), &digest, None).await;
+    assert_eq!(end.unwrap(), failed("exit status 127: the program could not be started"));
+}
+
+#[tokio::test]
+async fn a_higher_attempt_runs_again_and_an_old_one_never() {
+    let world = World::new();
+    let first = world.deliver(Some(1), "exit 1").await;
+    start(&world.verbs(), Some(1), &first, None).await.0.unwrap();
+    let second = world.deliver(Some(2), "exit 0").await;
+    assert_eq!(start(&world.verbs(), Some(2), &second, None).await.0.unwrap(), FirstbootEnd::Done);
+    assert_eq!(start(&world.verbs(), Some(1), &first, None).await.0.unwrap(), failed("exit status 1"));
+    assert_eq!(world.starts(), 2);
+}
+
+#[tokio::test]
+async fn without_attempts_a_digest_runs_once() {
+    let world = World::new();
+    let digest = world.deliver(None, "exit 0").await;
+    start(&world.verbs(), None, &digest, None).await.0.unwrap();
+    start(&world.verbs(), None, &digest, None).await.0.unwrap();
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn who_stops_following_can_follow_again_and_nothing_is_written_meanwhile() {
+    let world = World::new();
+    let gate = world.gate();
+    let digest = world.deliver(Some(1), &format!("echo before; cat '{}'; echo after", gate.display())).await;
+    let verbs = world.verbs();
+    let (events, mut inbox) = mpsc::channel(64);
+    let mut told = Told::default();
+    {
+        let following = verbs.start_firstboot(Some(1), &digest, None, events);
+        tokio::pin!(following);
+        while told.lines.is_empty() {
+            tokio::select! {
+                Some(event) = inbox.recv() => told.take(event),
+                end = &mut following => panic!("ended early: {end:?}"),
+            }
+        }
+    }
+    let refused = world.verbs().write_delivery(Some(2), &fixture::delivery()).await.unwrap_err();
+    assert_eq!(refused.detail, "firstboot is running: its files are not changed");
+    let (open, (end, later)) = tokio::join!(open_gate(gate), async {
+        start(&world.verbs(), Some(1), &digest, told.cursor.clone()).await
+    });
+    assert_eq!((end.unwrap(), later.lines), (FirstbootEnd::Done, vec!["after".to_owned()]));
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn two_who_start_at_once_start_it_once() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "echo x").await;
+    let verbs = world.verbs();
+    let (one, two) =
+        tokio::join!(start(&verbs, Some(1), &digest, None), start(&verbs, Some(1), &digest, None));
+    assert_eq!((one.0.unwrap(), two.0.unwrap()), (FirstbootEnd::Done, FirstbootEnd::Done));
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn what_another_boot_started_or_wrote_is_lost() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "exit 0").await;
+    let other = world.verbs_in("99999999-2222-3333-4444-555555555555");
+    assert_eq!(start(&other, Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
+    assert_eq!(world.starts(), 0);
+    start(&world.verbs(), Some(1), &digest, None).await.0.unwrap();
+    assert_eq!(start(&other, Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
+    std::fs::remove_dir_all(world.paths.run_dir()).unwrap();
+    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn a_marker_without_a_claim_is_started() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "exit 0").await;
+    durable_file::make_dir(&world.paths.firstboot_dir(), 0o700).unwrap();
+    let said = Attempt { attempt: Some(1), sha256: digest.clone(), boot_id: BOOT.to_owned() };
+    Run::of(&world.paths, Some(1), &digest).mark_started(&said).unwrap();
+    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Done);
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_without_a_life_is_a_failure_and_never_started_again() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "exit 0").await;
+    durable_file::make_dir(&world.paths.firstboot_dir(), 0o700).unwrap();
+    let said = Attempt { attempt: Some(1), sha256: digest.clone(), boot_id: BOOT.to_owned() };
+    Run::of(&world.paths, Some(1), &digest).mark_started(&said).unwrap();
+    let claim = world.paths.firstboot_dir().join("attempt-1/claim");
+    std::fs::DirBuilder::new().mode(0o700).create(claim).unwrap();
+    assert_eq!(
+        start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(),
+        failed("killed before it began")
+    );
+    assert_eq!(world.starts(), 0);
+}
+
+#[tokio::test]
+async fn files_that_changed_since_are_not_started() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "exit 0").await;
+    durable_file::write(&world.paths.node_yaml(), b"other: 1\n", 0o600, "test").unwrap();
+    let (fault, _) = start(&world.verbs(), Some(1), &digest, None).await;
+    assert_eq!(fault.unwrap_err().code, Code::Tampered);
+    let other = world.deliver(Some(2), "exit 0").await;
+    let (fault, _) = start(&world.verbs(), Some(1), &other, None).await;
+    assert!(fault.unwrap_err().detail.as_str().starts_with("another delivery was written after this one"));
+    assert_eq!(world.starts(), 0);
+}
+
+// --- the log ---
+
+#[tokio::test]
+async fn log_lines_come_redacted_in_batches_with_a_cursor_to_go_on_from() {
+    let world = World::new();
+    let what = "seq 450; echo pw canary-postgres-1 end; printf 'bad \\033[2J\\377 line\\n'";
+    let digest = world.deliver(Some(1), what).await;
+    let (end, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    assert_eq!(end.unwrap(), FirstbootEnd::Done);
+    assert!(told.batches.iter().all(|len| *len <= 200), "{:?}", told.batches);
+    assert_eq!((told.lines.len(), told.lines[449].as_str()), (452, "450"));
+    assert_eq!(told.lines[450], "pw [removed] end");
+    assert_eq!(told.lines[451], "bad \u{fffd} line");
+    assert!(told.cursor.unwrap().starts_with("attempt-1:"));
+    let log = world.paths.firstboot_dir().join("attempt-1/log");
+    assert_eq!(std::fs::metadata(log).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_redacted_any_more_is_not_told() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "echo canary-postgres-1; echo b; exit 0").await;
+    start(&world.verbs(), Some(1), &digest, None).await.0.unwrap();
+    let (_, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    assert_eq!(told.lines.len(), 1);
+    assert!(told.lines[0].starts_with("[the rest of this log stays on the machine"), "{:?}", told.lines);
+}
+
+#[tokio::test]
+async fn an_endless_line_is_told_once_and_cut() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "head -c 300000 /dev/zero | tr '\\0' x; echo; echo next").await;
+    let (_, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    assert_eq!((told.lines.len(), told.lines[1].as_str()), (2, "next"));
+    assert_eq!(told.lines[0].chars().count(), 1024);
+}
+
+#[tokio::test]
+async fn a_cursor_of_another_run_reads_from_the_beginning() {
+    let world = World::new();
+    let digest = world.deliver(Some(2), "echo a; exit 1").await;
+    for cursor in ["attempt-1:1", "attempt-2:x", "attempt-2:999999", "", "7"] {
+        let (_, told) = start(&world.verbs(), Some(2), &digest, Some(cursor.to_owned())).await;
+        assert_eq!(told.lines, ["a"], "{cursor}");
+    }
+    let (_, told) = start(&world.verbs(), Some(2), &digest, Some("attempt-2:2".to_owned())).await;
+    assert_eq!(told.lines, [""; 0]);
+}
+
+// --- a killed agent ---
+
+const FOLLOWER_ROOT: &str = "STRATUM_TEST_FOLLOWER_ROOT";
+
+/// Not a test: the process that the test below kills. It starts firstboot and follows it, and does nothing without its variable.
+#[tokio::test]
+async fn follower_process() {
+    #[expect(clippy::disallowed_methods, reason = "how the test below tells its child what to do")]
+    let Ok(root) = std::env::var(FOLLOWER_ROOT) else { return };
+    let (program, root) = root.split_once(':').unwrap();
+    let paths = Paths::under(root);
+    let said: Attempt = serde_json::from_slice(&std::fs::read(paths.attempt()).unwrap()).unwrap();
+    let runner = FirstbootRunner::Command { program: program.into() };
+    let verbs = InProcess::new(paths, runner, BOOT);
+    let _ = start(&verbs, said.attempt, &said.sha256, None).await;
+}
+
+fn follower(world: &World) -> std::process::Child {
+    let exe = std::env::current_exe().unwrap();
+    let root = format!("{}:{}", script().display(), world.paths.root().display());
+    let mut command = Command::new(exe);
+    command.args(["--exact", "privileged::tests::follower_process"]).env(FOLLOWER_ROOT, root);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[tokio::test]
+async fn killing_the_follower_neither_kills_nor_restarts_firstboot() {
+    let world = World::new();
+    let gate = world.gate();
+    let digest = world.deliver(Some(1), &format!("echo up; cat '{}'; exit 4", gate.display())).await;
+    let log = world.paths.firstboot_dir().join("attempt-1/log");
+    for _ in 0..3 {
+        let mut child = follower(&world);
+        // The script's own line says that it runs; every further follower finds it running.
+        until(|| std::fs::read(&log).is_ok_and(|text| text == b"up\n")).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let ((), (end, told)) =
+        tokio::join!(open_gate(gate), async { start(&world.verbs(), Some(1), &digest, None).await });
+    assert_eq!((end.unwrap(), told.lines), (failed("exit status 4"), vec!["up".to_owned()]));
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn firstboot_that_ends_while_nobody_follows_is_reported_later() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "exit 5").await;
+    let mut child = follower(&world);
+    let exit = world.paths.firstboot_dir().join("attempt-1/exit");
+    until(|| exit.exists()).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), failed("exit status 5"));
+    assert_eq!(world.starts(), 1);
+}
+
+/// Opens a gate: waits for its reader, and lets it go on.
+async fn open_gate(gate: PathBuf) {
+    let open = move || drop(std::fs::OpenOptions::new().write(true).open(gate).unwrap());
+    tokio::task::spawn_blocking(open).await.unwrap();
+}
+
+async fn until(done: impl Fn() -> bool) {
+    let since = std::time::Instant::now();
+    while !done() {
+        assert!(since.elapsed().as_secs() < 60, "it never came");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+// --- reload-banner ---
+
+fn snapshot(state: &str) -> Vec<u8> {
+    let text = include_str!("../../console/tests/fixtures/pending.json");
+    let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+    value["state"] = state.into();
+    serde_json::to_vec(&value).unwrap()
+}
+
+#[tokio::test]
+async fn the_banner_is_what_the_snapshot_says() {
+    let world = World::new();
+    let paths = &world.paths;
+    durable_file::write_volatile(&paths.snapshot(), &snapshot("pending"), 0o644, "test").unwrap();
+    world.verbs().reload_banner(true).await.unwrap();
+    let issue = std::fs::read_to_string(paths.issue()).unwrap();
+    assert!(issue.contains("Stratum join:") && issue.contains("Pairing code"), "{issue}");
+    assert!(std::fs::read_to_string(paths.motd()).unwrap().contains("stratum-installer join --check"));
+    assert_eq!(std::fs::metadata(paths.issue()).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_none_leaves_the_banner() {
+    let world = World::new();
+    let paths = &world.paths;
+    let before = |path: &Path| std::fs::read(path).unwrap();
+    durable_file::write_volatile(&paths.issue(), b"as it was", 0o644, "test").unwrap();
+    assert!(world.verbs().reload_banner(true).await.unwrap_err().detail.as_str().contains("is missing"));
+    for text in [&b""[..], b"{", b"\x1b[2J", &[b' '; 70_000]] {
+        durable_file::write_volatile(&paths.snapshot(), text, 0o644, "test").unwrap();
+        assert!(world.verbs().reload_banner(true).await.is_err());
+    }
+    assert_eq!(before(&paths.issue()), b"as it was");
+}
+
+#[tokio::test]
+async fn an_unchanged_motd_is_not_written_again() {
+    let world = World::new();
+    let paths = &world.paths;
+    durable_file::write_volatile(&paths.snapshot(), &snapshot("joined"), 0o644, "test").unwrap();
+    world.verbs().reload_banner(false).await.unwrap();
+    let inode = |path: PathBuf| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
+    let first = inode(paths.motd());
+    world.verbs().reload_banner(false).await.unwrap();
+    assert_eq!(inode(paths.motd()), first);
+}
