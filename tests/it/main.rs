@@ -1,1 +1,5 @@
-//! Integration tests.
+//! The integration tests: real processes, real TLS, real SQLite, under temporary roots. The module list is the table of contents.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
+
+mod story;
+mod support;
