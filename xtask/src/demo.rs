@@ -103,7 +103,9 @@ impl Demo {
         println!("founder: made a join code (it is a secret, so it is not shown)");
         let joiner = Joiner::prepare(programs, dir, "joiner")?;
         let said = joiner.request(founder.endpoint(), &code)?;
-        println!("joiner: {}", if said.is_empty() { "join request saved" } else { &said });
+        for line in said.lines() {
+            println!("installer: {line}");
+        }
         let agent = joiner.start_agent()?;
         println!("joiner: the agent runs (pid {}) below {}", agent.pid(), joiner.root().display());
         let mut demo = Self {
@@ -219,7 +221,7 @@ impl Demo {
         println!();
         println!("pairing code on the joiner      {shown}");
         println!(
-            "pairing code in `joins list`    {}  ({}, then {})",
+            "pairing code in `joins list`    {}  ({}, {} when listed)",
             listed.pairing, listed.id, listed.state
         );
         for step in &self.steps {

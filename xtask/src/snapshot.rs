@@ -76,8 +76,11 @@ impl View {
     /// One plain line for each thing that changed since `old`.
     pub(crate) fn changes_since(&self, old: &Self) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.state != old.state {
-            lines.push(format!("{}: {}", self.state, self.headline));
+        // What led to the end is told before the end.
+        let is_end = matches!(self.state.as_str(), "joined" | "failed");
+        let state = (self.state != old.state).then(|| format!("{}: {}", self.state, self.headline));
+        if let (Some(line), false) = (&state, is_end) {
+            lines.push(line.clone());
         }
         if self.pairing != old.pairing
             && let Some(code) = &self.pairing
@@ -94,6 +97,9 @@ impl View {
             if before.is_none_or(|s| s.status != step.status) && step.status != "waiting" {
                 lines.push(step.line());
             }
+        }
+        if let (Some(line), true) = (state, is_end) {
+            lines.push(line);
         }
         if self.fault != old.fault {
             match &self.fault {

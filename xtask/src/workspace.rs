@@ -46,6 +46,13 @@ impl Workspace {
     pub(crate) fn cargo(&self, args: &[&str]) -> Command {
         let mut command = Command::new(cargo());
         command.args(args).current_dir(&self.root);
+        // `cargo xtask` runs us with variables of the package xtask. A build script that watches them (ring's does) would
+        // be run again, and all that depends on it built again, at every change between `cargo` and `cargo xtask`.
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(is_about_this_package) {
+                command.env_remove(name);
+            }
+        }
         command
     }
 
@@ -67,7 +74,23 @@ impl Workspace {
     }
 }
 
+/// Is this a variable that cargo sets for the program it runs, and not one of the developer's?
+fn is_about_this_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "CARGO_PRIMARY_PACKAGE"
+}
+
 /// The cargo that built this xtask.
 fn cargo() -> &'static str {
     option_env!("CARGO").unwrap_or("cargo")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_cargo_says_about_xtask_is_taken_out_of_the_environment() {
+        assert!(is_about_this_package("CARGO_PKG_NAME") && is_about_this_package("CARGO_MANIFEST_DIR"));
+        assert!(!is_about_this_package("CARGO_TARGET_DIR") && !is_about_this_package("CARGO_HOME"));
+    }
 }
