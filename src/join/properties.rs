@@ -180,6 +180,46 @@ proptest! {
     }
 }
 
+/// What a person is shown now must say what to do next.
+fn shown(world: &World) -> console::Snapshot {
+    let facts = crate::report::Facts::default();
+    let now = super::event::Now { boot_ms: world.boot_ms, wall_ms: 1_764_412_927_000, random: 1 };
+    crate::report::snapshot(&world.state, &facts, now, 1)
+}
+
+fn says_what_next(shown: &console::Snapshot) -> bool {
+    !shown.headline.is_empty() && !shown.next.is_empty() && shown.next.iter().all(|line| !line.is_empty())
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn p7_every_state_and_every_fault_says_what_comes_next(acts in acts(), code in 0..Code::ALL.len(), stop: bool) {
+        let mut world = World::new();
+        for act in acts {
+            play(&mut world, vec![act]);
+            let shown = shown(&world);
+            prop_assert!(says_what_next(&shown), "{:?} {:?}", world.state.phase(), shown.next);
+        }
+        // Any fault on top of the state that was reached.
+        let fault = super::fault::Fault::new(Code::ALL[code], "");
+        if stop {
+            world.state.d.stop = Some(fault);
+        } else {
+            let since_ms = world.boot_ms;
+            let doing = "joining";
+            world.state.v.trouble =
+                Some(super::state::Trouble { fault, doing, since_ms, attempts: 9, retry_at_ms: Some(since_ms + 1) });
+        }
+        let shown = shown(&world);
+        prop_assert!(says_what_next(&shown), "{:?} {:?}", Code::ALL[code], shown.next);
+        if world.state.d.joined.is_none() {
+            prop_assert!(shown.fault.is_some_and(|f| !f.message.is_empty()), "{:?} is not shown", Code::ALL[code]);
+        }
+    }
+}
+
 #[test]
 fn a_join_without_trouble_ends_joined_with_one_key_one_record_one_start() {
     let mut world = World::new();
