@@ -23,8 +23,8 @@ pub(crate) const BUILD: &[Package] = &[
 
 /// What the tests need beyond [`BUILD`].
 pub(crate) const TEST: &[Package] = &[
-    Package { name: "openssl", why: "a TLS peer that is not ours, for the refusal tests" },
-    Package { name: "iproute2", why: "a second opinion on addresses and routes" },
+    Package { name: "procps", why: "kill, for the process groups of the kill tests" },
+    Package { name: "xz-utils", why: "unpacks recorded machines" },
 ];
 
 /// Makes sure that every package is there; says what it installs and why.
