@@ -52,10 +52,10 @@ pub fn status_line(s: &Snapshot) -> String {
     if let (State::Pending, Some(code)) = (s.state, &s.pairing_code) {
         text.push_str(&format!(", pairing code {code}"));
     }
-    if let (State::Registering | State::NeedsUpgrade | State::Failed, Some(fault), None) =
-        (s.state, &s.fault, &s.agent.exit)
+    if let (State::Registering | State::NeedsUpgrade | State::Failed, Some(error), None) =
+        (s.state, error(s), &s.agent.exit)
     {
-        text.push_str(&format!(" > {}", fault.message.ascii()));
+        text.push_str(&format!(" > {}", ascii(error)));
     }
     cut(&text, 200)
 }
@@ -109,8 +109,12 @@ fn rows(s: &Snapshot) -> Option<Vec<String>> {
             out.extend(s.registration.wait_reason.iter().flat_map(|reason| foreign(reason.as_str())))
         }
         State::Failed => {
-            out.extend(s.fault.iter().flat_map(|fault| foreign(fault.message.as_str())));
+            out.extend(error(s).into_iter().flat_map(foreign));
             out.push(row("journalctl -u stratum-join"));
+        }
+        State::Starting if facts::nobody_asked(s) => out.extend(s.next.iter().map(|line| row(line.as_str()))),
+        State::NeedsUpgrade if facts::upgrade_stands(s) => {
+            out.extend(s.next.iter().map(|line| row(line.as_str())))
         }
         State::NeedsUpgrade | State::Registering => {
             out.extend(s.fault.iter().flat_map(|fault| foreign(fault.message.as_str())));
@@ -147,12 +151,16 @@ fn first_row(s: &Snapshot, word: fn(&str) -> String) -> String {
     }
     let off = if facts::keep_powered(s) { format!(". {}", word("do not power off")) } else { String::new() };
     let text = match s.state {
+        State::Starting if facts::nobody_asked(s) => word(s.headline.as_str()),
         State::Starting if s.cluster.endpoint.is_empty() => word("starting"),
         State::Starting | State::Registering => registering(s, word),
         State::Pending => match since(s) {
             Some(at) => format!("{} since {at}", word("waiting for approval")),
             None => word("waiting for approval"),
         },
+        State::NeedsUpgrade if facts::upgrade_stands(s) && !s.headline.is_empty() => {
+            word(s.headline.as_str())
+        }
         State::NeedsUpgrade => upgrading(s, word) + &off,
         State::Approved => format!("{}, waiting for its turn", word("approved")),
         State::Delivering => format!("{}, receiving its configuration{off}", word("approved")),
@@ -182,12 +190,12 @@ fn first_row(s: &Snapshot, word: fn(&str) -> String) -> String {
         }
         State::Failed => {
             let at = s.fault.as_ref().and_then(|fault| fault.step.as_ref());
-            let step = s.steps.iter().find(|step| at.is_some_and(|at| *at == step.name));
-            let title = s
-                .fault
-                .as_ref()
-                .and_then(|fault| fault.step_title.as_ref())
-                .map(|title| cut(title.as_str(), 30));
+            let by_itself = facts::failed_step(s);
+            let step =
+                by_itself.or_else(|| s.steps.iter().find(|step| at.is_some_and(|at| *at == step.name)));
+            let title = by_itself.map(|step| &step.title);
+            let title = title.or(s.fault.as_ref().and_then(|fault| fault.step_title.as_ref()));
+            let title = title.map(|title| cut(title.as_str(), 30));
             match (step, title) {
                 (Some(step), Some(title)) => {
                     format!("{} at step {} of {} ({title})", word("failed"), step.index, step.total)
@@ -218,7 +226,7 @@ fn registering(s: &Snapshot, word: fn(&str) -> String) -> String {
 
 fn upgrading(s: &Snapshot, word: fn(&str) -> String) -> String {
     let Some(upgrade) = &s.upgrade else { return word("upgrading") };
-    if let Some(fault) = &s.fault {
+    if let Some(fault) = s.fault.as_ref().filter(|_| facts::upgrade_failed(s)) {
         let step = fault.step.as_ref().map(|step| format!(" at {}", step.ascii())).unwrap_or_default();
         let retry = fault
             .retry_at_mono
@@ -252,6 +260,12 @@ fn refused(s: &Snapshot, word: fn(&str) -> String) -> String {
         },
     };
     format!("{}: {why}", word("refused"))
+}
+
+/// What went wrong, in the words of whoever says so. A failed step comes before trouble on the way to the cluster.
+fn error(s: &Snapshot) -> Option<&str> {
+    let step = facts::failed_step(s).and_then(|step| step.detail.as_ref());
+    step.map(|detail| detail.as_str()).or(s.fault.as_ref().map(|fault| fault.message.as_str()))
 }
 
 /// `10:42Z`: when the state began, or the registration when the state is pending.

@@ -41,6 +41,7 @@ pub(crate) fn own_part(text: &str) -> (&str, Option<&str>) {
 pub(crate) fn headline(s: &Snapshot, now: &Now) -> Headline {
     let say = |tag, text: String| Headline { tag, text: ascii(&text) };
     match s.state {
+        State::Starting if nobody_asked(s) => say(Tag::Act, s.headline.as_str().to_uppercase()),
         State::Starting => say(Tag::Running, "STARTING".into()),
         State::Registering => match retry_in(s, now) {
             Some(left) if s.fault.is_some() => {
@@ -76,8 +77,30 @@ pub(crate) fn headline(s: &Snapshot, now: &Now) -> Headline {
     }
 }
 
+/// True when the agent runs and nobody gave it an address yet: the one kind of starting that a person must end.
+pub(crate) fn nobody_asked(s: &Snapshot) -> bool {
+    s.state == State::Starting
+        && s.cluster.endpoint.is_empty()
+        && !s.next.is_empty()
+        && !s.headline.is_empty()
+}
+
+/// True when the fault is one of the upgrade's own steps, not one of the way to the cluster.
+pub(crate) fn upgrade_failed(s: &Snapshot) -> bool {
+    let step = s.fault.as_ref().and_then(|fault| fault.step.as_ref());
+    s.state == State::NeedsUpgrade && step.is_some_and(|step| step.as_str().starts_with("upgrade/"))
+}
+
+/// True when an upgrade is wanted and none is running here: what comes next is in the advice, not in our words.
+pub(crate) fn upgrade_stands(s: &Snapshot) -> bool {
+    s.state == State::NeedsUpgrade && s.steps.is_empty() && s.progress.is_none() && !upgrade_failed(s)
+}
+
 fn upgrade_headline(s: &Snapshot, now: &Now) -> Headline {
     let say = |tag, text: String| Headline { tag, text: ascii(&text) };
+    if upgrade_stands(s) && !s.headline.is_empty() {
+        return say(Tag::Act, s.headline.as_str().to_uppercase());
+    }
     let Some(upgrade) = &s.upgrade else { return say(Tag::Running, "UPGRADING THIS MACHINE".into()) };
     let boot = s.fault.as_ref().is_some_and(|f| f.step.as_ref().is_some_and(|step| *step == "upgrade/boot"));
     let next = retry_in(s, now).map(|left| format!(", NEXT IN {left}")).unwrap_or_default();
@@ -87,7 +110,7 @@ fn upgrade_headline(s: &Snapshot, now: &Now) -> Headline {
             format!("THE NEW OS DID NOT COME UP, RUNNING {} AGAIN{next}", token(&upgrade.from)),
         );
     }
-    if s.fault.is_some() {
+    if upgrade_failed(s) {
         return say(Tag::Trouble, format!("UPGRADE ATTEMPT {} FAILED{next}", upgrade.attempt));
     }
     let step = match current_step(s) {
@@ -350,6 +373,19 @@ pub(crate) fn advice_or_default(s: &Snapshot) -> Vec<String> {
     }]
 }
 
+/// A step that failed, of which the fault does not speak: the fault is then about the way to the cluster.
+pub(crate) fn failed_step(s: &Snapshot) -> Option<&Step> {
+    let told = s.fault.as_ref().is_some_and(|fault| fault.step.is_some());
+    s.steps.iter().find(|step| step.status == StepStatus::Failed).filter(|_| !told)
+}
+
+/// True for a line of advice that is a command.
+pub(crate) fn is_command(line: &str) -> bool {
+    ["stratum-installer ", "stratumctl ", "stratum-join ", "journalctl "]
+        .iter()
+        .any(|start| line.starts_with(start))
+}
+
 /// The advice of the fault, or of the snapshot.
 pub(crate) fn advice(s: &Snapshot) -> Vec<String> {
     let fault: Vec<String> = s
@@ -359,5 +395,21 @@ pub(crate) fn advice(s: &Snapshot) -> Vec<String> {
         .filter(|line| !line.is_empty())
         .map(|line| line.ascii())
         .collect();
-    if fault.is_empty() { s.next.iter().map(|line| line.ascii()).collect() } else { fault }
+    if fault.is_empty() { next(s) } else { fault }
+}
+
+/// `next` as sentences: the agent wraps them at 76 columns, and most places here have other widths.
+pub(crate) fn next(s: &Snapshot) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for line in &s.next {
+        let line = line.ascii();
+        match out.last_mut() {
+            Some(open) if !open.ends_with(['.', ':']) && !is_command(open) && !is_command(&line) => {
+                open.push(' ');
+                open.push_str(&line);
+            }
+            _ => out.push(line),
+        }
+    }
+    out
 }

@@ -87,6 +87,29 @@ fn variants_look_as_they_were_approved() {
         Snapshot { headline: "waiting for the moon".into(), next: vec!["Look up.".into()], ..empty.clone() };
     show("newer agent", &newer, &View { feed: Feed::Foreign { schema: 2 }, ..View::new(now) });
     show("starting", &empty, &view);
+    let mut s = empty.clone();
+    s.headline = "no join was asked for".into();
+    s.next = vec![
+        "Give this machine the cluster's address and a join code:".into(),
+        "stratum-installer join --endpoint ADDRESS --code XXXX-XXXX-XXX".into(),
+    ];
+    show("nobody asked for a join", &s, &view);
+    let mut s = written(State::NeedsUpgrade, &now);
+    s.headline = "this machine's release is older than the cluster's".into();
+    s.next = vec![
+        "This agent cannot upgrade the machine: install it from an ISO of the".into(),
+        "cluster\'s release.".into(),
+    ];
+    s.upgrade = Some(Upgrade { from: "0.6.0".into(), to: "0.7.0".into(), ..Upgrade::default() });
+    show("needs an upgrade that this agent does not do", &s, &view);
+    let mut s = pending();
+    s.fault = Some(fault("UNAVAILABLE", "503 the database is away"));
+    show("pending, the cluster cannot answer now", &s, &view);
+    let mut s = written(State::Failed, &now);
+    s.steps = install_steps(2, StepStatus::Failed);
+    s.steps[1].detail = Some("disk is in use".into());
+    s.fault = Some(fault("UNAVAILABLE", "503 the database is away"));
+    show("failed at a step, and the cluster cannot answer now", &s, &view);
     for (code, kind, retry) in [
         ("JOIN_CODE_BURNED", FaultKind::Refused, None),
         ("RELEASE_MISMATCH", FaultKind::Refused, None),

@@ -29,17 +29,25 @@ pub(super) fn registering(s: &Snapshot, view: &View, width: usize, room: usize) 
             Shown::Many(tag, text) => body.push(Row::tagged(2, *tag, text)),
         }
     }
-    if s.steps.is_empty() && s.fault.is_none() {
+    if s.steps.is_empty() && s.fault.is_none() && !facts::nobody_asked(s) {
         body.prose(2, "The join agent is starting its work.");
     }
-    if !s.steps.is_empty() || s.fault.is_none() {
+    if !body.rows.is_empty() {
         body.blank();
     }
     if let Some(fault) = &s.fault {
         body.foreign("Error", 10, fault.message.as_str());
         super::stopped::advise(&mut body, s);
-    } else {
+    } else if s.next.is_empty() {
         body.prose(0, "No action needed. This usually takes less than 30 seconds.");
+    } else {
+        for line in facts::next(s) {
+            if facts::is_command(&line) {
+                body.command(8, &line);
+            } else {
+                body.prose(0, &line);
+            }
+        }
     }
     Page::main(s, view, body)
 }
@@ -95,8 +103,9 @@ fn expires(at: &str, s: &Snapshot, view: &View) -> String {
 pub(super) fn upgrading(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
     let mut body = Body::new(width);
     let budget = room.saturating_sub(if s.progress.is_some() { 7 } else { 5 }).max(3);
+    let running = s.steps.iter().find(|step| step.status == StepStatus::Running);
     steps(&mut body, s, view, budget, |body, step| {
-        if step.status == StepStatus::Running
+        if running.is_some_and(|running| std::ptr::eq(running, step))
             && let Some(progress) = s.progress
         {
             bar(body, 9, 50, progress, &percent(progress));

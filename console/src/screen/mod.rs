@@ -52,7 +52,8 @@ fn main(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
         State::Starting | State::Registering if network_opens(s, view) => network::page(s, view, width),
         State::Starting | State::Registering => journey::registering(s, view, width, room),
         State::Pending => journey::pending(s, view, width),
-        State::NeedsUpgrade if s.fault.is_some() => stopped::upgrade(s, view, width),
+        State::NeedsUpgrade if facts::upgrade_failed(s) => stopped::upgrade(s, view, width),
+        State::NeedsUpgrade if facts::upgrade_stands(s) => stopped::upgrade_stands(s, view, width),
         State::NeedsUpgrade => journey::upgrading(s, view, width, room),
         State::Approved => journey::approved(s, view, width),
         State::Delivering | State::Installing => journey::installing(s, view, width, room),
@@ -86,6 +87,16 @@ pub(crate) fn overlay(s: &Snapshot, view: &View, page: &Page) -> Option<Row> {
     if let Some(since) = s.network.failing_since_mono {
         let age = clock::hms(view.now.since(since));
         return Some(Row::tagged(0, Tag::Trouble, format!("no contact with the cluster for {age}")));
+    }
+    // A fault that the screen itself has no place for.
+    let silent = match s.state {
+        State::Pending | State::Approved | State::Delivering | State::Installing => true,
+        State::NeedsUpgrade => !facts::upgrade_failed(s),
+        State::Failed => facts::failed_step(s).is_some(),
+        _ => false,
+    };
+    if let Some(fault) = s.fault.as_ref().filter(|_| silent) {
+        return Some(Row::tagged(0, Tag::Trouble, format!("> {}", fault.message)));
     }
     s.degraded.as_ref().map(|text| Row::tagged(0, Tag::Trouble, format!("the join agent: {text}")))
 }

@@ -149,7 +149,14 @@ pub(super) fn identity(s: &Snapshot, view: &View, width: usize) -> Page {
             if let Some(hint) = &s.code_hint {
                 let why =
                     fault.and_then(|fault| fault.why.as_ref()).map(|why| why.ascii()).unwrap_or_default();
-                body.push(Row::text(format!("  Code    {hint}   {why}").trim_end()));
+                // The row is the code's; a longer reason stands in the advice.
+                let row = format!("  Code    {}   {why}", hint.ascii());
+                let fits = row.len() <= width;
+                body.push(Row::text(if fits {
+                    row.trim_end()
+                } else {
+                    row[..row.len() - why.len()].trim_end()
+                }));
             }
             seen(&mut body);
             body.blank();

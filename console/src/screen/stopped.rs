@@ -24,12 +24,28 @@ pub(super) fn upgrade(s: &Snapshot, view: &View, width: usize) -> Page {
     Page::main(s, view, body)
 }
 
+/// An upgrade is wanted, and this agent does not do it.
+pub(super) fn upgrade_stands(s: &Snapshot, view: &View, width: usize) -> Page {
+    let mut body = Body::new(width);
+    if let Some(upgrade) = &s.upgrade {
+        let (from, to) = (facts::token(&upgrade.from), facts::token(&upgrade.to));
+        body.labelled("Needs", LABEL, &format!("release {to}, this machine runs {from}"));
+    }
+    // What a fault on the way says is no advice about the upgrade.
+    for (index, line) in facts::next(s).iter().enumerate() {
+        body.labelled(if index == 0 { "Do" } else { "" }, LABEL, line);
+    }
+    body.blank();
+    body.prose(0, "It cannot be approved until the upgrade is done. Nothing is added to the cluster.");
+    Page::main(s, view, body)
+}
+
 /// S8.
 pub(super) fn failed(s: &Snapshot, view: &View, width: usize) -> Page {
     let mut body = Body::new(width);
     step_and_error(&mut body, s);
     body.blank();
-    if facts::advice(s).is_empty() {
+    if facts::advice(s).is_empty() || facts::failed_step(s).is_some() {
         body.labelled("Do", LABEL, "Correct the cause named above on this machine or in the approval.");
         body.labelled("", LABEL, &format!("Then retry it in {}.", facts::ADMIN));
     } else {
@@ -127,6 +143,14 @@ pub(super) fn rejected(s: &Snapshot, view: &View, width: usize) -> Page {
 // === private ===
 
 fn step_and_error(body: &mut Body, s: &Snapshot) {
+    if let Some(step) = facts::failed_step(s) {
+        body.labelled("Step", LABEL, &format!("{} - {}", step.name, step.title));
+        return body.foreign(
+            "Error",
+            LABEL,
+            step.detail.as_ref().map_or("no error text", |detail| detail.as_str()),
+        );
+    }
     let Some(fault) = &s.fault else {
         return body.labelled("Error", LABEL, "The agent gave no reason; press L for the log.");
     };
@@ -143,7 +167,11 @@ fn step_and_error(body: &mut Body, s: &Snapshot) {
 pub(super) fn advise(body: &mut Body, s: &Snapshot) {
     let mut label = "Do";
     for line in facts::advice(s) {
-        body.labelled(label, LABEL, &line);
+        if facts::is_command(&line) {
+            body.command(8, &line);
+        } else {
+            body.labelled(label, LABEL, &line);
+        }
         label = "";
     }
 }

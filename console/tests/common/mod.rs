@@ -212,10 +212,13 @@ pub fn pictures() -> Vec<(&'static str, Snapshot, Now)> {
         check("release", "release", C::Skipped, "not tried"),
         check("clock", "clock", C::Unknown, "2026-11-29 10:46:38Z, not synchronised"),
     ];
-    s.next = vec![
-        "3 gateway: the switch port's VLAN, and the gateway's address".into(),
-        "in this machine's network settings.".into(),
-    ];
+    s.fault = Some(Fault {
+        what_to_do: vec![
+            "3 gateway: the switch port's VLAN, and the gateway's address".into(),
+            "in this machine's network settings.".into(),
+        ],
+        ..fault("ADDRESS_UNREACHABLE", "no route to host")
+    });
     let up = |nic: &str, link| Nic { nic: nic.into(), link, ..Nic::default() };
     s.network.nics = vec![up("eno2", Link::Down), up("ens1f0", Link::Up), up("ens1f1", Link::Down)];
     out.push(("S12", s, now));
