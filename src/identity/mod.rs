@@ -161,7 +161,9 @@ pub fn load(dir: &Path) -> Result<Option<Identity>, IdentityError> {
     let Some(bytes) = durable_file::read_private(&key_path(dir), CAP)? else { return Ok(None) };
     let bytes = Zeroizing::new(bytes);
     let cert = durable_file::read_private(&cert_path(dir), CAP)?;
-    let (Some(key), Some(cert)) = (parse_key(&bytes), cert.as_deref().and_then(parse_cert)) else { return Ok(None) };
+    let (Some(key), Some(cert)) = (parse_key(&bytes), cert.as_deref().and_then(parse_cert)) else {
+        return Ok(None);
+    };
     Identity::of(&key, cert).map(Some)
 }
 
