@@ -200,7 +200,7 @@ fn retry_at(state: &State) -> Option<u64> {
 
 fn next(phase: Phase, told: Option<&Advice>) -> Vec<Safe<76>> {
     match told {
-        Some(advice) if !advice.todo.is_empty() => words::next_lines(&advice.todo),
+        Some(advice) if !advice.todo.is_empty() && phase != Phase::Failed => words::next_lines(&advice.todo),
         Some(advice) if matches!(phase, Phase::Refused | Phase::IdentityFailed | Phase::Registering) => {
             words::next_lines(std::slice::from_ref(&advice.next))
         }
@@ -366,7 +366,11 @@ fn shown_fault(
     retry_at: Option<u64>,
     doing: &'static str,
 ) -> Option<shown::Fault> {
-    if let (Some(fault), Some(told)) = (fault, told) {
+    let mistyped = state.v.request.as_ref().is_some_and(|r| r.has_code && !r.code_check_fits);
+    // A failed install stays what is shown: that the founder is away for a moment is told beside it.
+    let passing = phase == Phase::Failed
+        && fault.is_some_and(|f| f.code.class() == Class::Retry && f.code != Code::Local);
+    if let (Some(fault), Some(told)) = (fault.filter(|_| !passing), told) {
         let kind = match (fault.code, fault.code.class()) {
             (Code::Local, _) => shown::FaultKind::Local,
             (Code::Tampered | Code::FounderKeyChanged | Code::PinMismatch | Code::PairingMismatch, _) => {
@@ -388,7 +392,11 @@ fn shown_fault(
             step: None,
             step_title: (!doing.is_empty()).then(|| Safe::clean(doing)),
             message: Safe::clean(message),
-            why: Some(Safe::clean(&told.next)),
+            why: Some(match fault.code {
+                Code::CodeNotProven if mistyped => Safe::clean("its last character does not fit: mistyped?"),
+                Code::CodeNotProven => Safe::clean("the check character fits"),
+                _ => Safe::clean(&told.next),
+            }),
             what_to_do: told.todo.iter().map(Safe::clean).collect(),
             retry_at_mono: retry_at,
             details: shown::FaultDetails {
