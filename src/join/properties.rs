@@ -229,3 +229,39 @@ fn a_join_without_trouble_ends_joined_with_one_key_one_record_one_start() {
     assert!(world.violations.is_empty(), "{:?}", world.violations);
     assert!(!world.code_saved);
 }
+
+/// What a person may see follow what, over worlds that are the same in every run. `docs/join-states.dot` is this picture, so it cannot go stale.
+#[test]
+fn the_picture_of_the_states_in_docs_is_true() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    use std::collections::BTreeSet;
+
+    let mut runner = TestRunner::deterministic();
+    let mut edges = BTreeSet::new();
+    for _ in 0..3_000 {
+        let acts = acts().new_tree(&mut runner).unwrap().current();
+        let mut world = World::new();
+        let mut before = world.state.phase();
+        for act in acts {
+            // A restart shows the state before it once more: not a step of the join.
+            let restart = matches!(act, Act::Crash | Act::Reboot);
+            play(&mut world, vec![act]);
+            let after = world.state.phase();
+            if after != before && !restart {
+                edges.insert(format!("  {before:?} -> {after:?};"));
+            }
+            before = after;
+        }
+    }
+    let edges: Vec<String> = edges.into_iter().collect();
+    let picture = format!("digraph join {{\n  rankdir=LR;\n{}\n}}\n", edges.join("\n"));
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/join-states.dot");
+    let committed = std::fs::read_to_string(file).unwrap_or_default();
+    if committed != picture {
+        let new = format!("{}/join-states.dot", std::env::temp_dir().display());
+        #[expect(clippy::disallowed_methods, reason = "a test's output")]
+        std::fs::write(&new, &picture).unwrap();
+        panic!("docs/join-states.dot is stale: look at {new} and copy it");
+    }
+}

@@ -509,13 +509,15 @@ impl Durable {
         } else if next.binding != self.binding {
             "binding-store"
         } else if next.request != self.request {
-            "request-read"
+            "request-seen-store"
         } else if next.registration != self.registration {
             "state-store"
         } else if next.handoff != self.handoff {
             "progress-store"
         } else if next.starts != self.starts {
             "start-store"
+        } else if next.seq_reserved != self.seq_reserved {
+            "seq-store"
         } else {
             "stop-store"
         }
