@@ -25,6 +25,7 @@ const MAX_CLIENT_CERT: usize = 4096;
 /// What the listener shows.
 pub(super) struct Chains {
     ca: JoinCa,
+    other: JoinCa,
     honest: TlsAcceptor,
 }
 
@@ -36,14 +37,15 @@ impl Chains {
         // A fresh leaf at every start: the leaf is no identity, the CA is.
         let leaf = ca.server_leaf()?;
         let honest = acceptor(&[&leaf.cert_der, ca.cert_der()], &leaf, &rustls::version::TLS13)?;
-        Ok(Self { ca, honest })
+        // One for the whole life, so that another cluster stays that other cluster.
+        let other = JoinCa::generate("another join CA")?;
+        Ok(Self { ca, other, honest })
     }
 
     /// The face for one connection.
     pub(super) fn acceptor(&self, evil: Option<&Evil>) -> Result<TlsAcceptor, StartError> {
-        let ca = &self.ca;
+        let (ca, other) = (&self.ca, &self.other);
         let tls13 = &rustls::version::TLS13;
-        let other = || JoinCa::generate("another join CA");
         Ok(match evil {
             Some(Evil::Tls12Only) => {
                 let leaf = ca.server_leaf()?;
@@ -55,14 +57,13 @@ impl Chains {
             }
             Some(Evil::ThreeCerts) => {
                 let leaf = ca.server_leaf()?;
-                acceptor(&[&leaf.cert_der, ca.cert_der(), other()?.cert_der()], &leaf, tls13)?
+                acceptor(&[&leaf.cert_der, ca.cert_der(), other.cert_der()], &leaf, tls13)?
             }
             Some(Evil::LeafFromOtherCa) => {
-                let leaf = other()?.server_leaf()?;
+                let leaf = other.server_leaf()?;
                 acceptor(&[&leaf.cert_der, ca.cert_der()], &leaf, tls13)?
             }
             Some(Evil::OtherJoinCa) => {
-                let other = other()?;
                 let leaf = other.server_leaf()?;
                 acceptor(&[&leaf.cert_der, other.cert_der()], &leaf, tls13)?
             }

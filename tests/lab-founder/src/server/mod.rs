@@ -8,6 +8,10 @@ mod http1;
 mod listener;
 mod polls;
 mod raw;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use chain::{acceptor, provider};
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
