@@ -83,11 +83,13 @@ pub(super) enum Stage {
 // === impl Run ===
 
 impl Run {
-    /// The run of an attempt; without attempts, of a digest.
+    /// The run of a delivery. The digest is part of its name, because attempts are counted for each registration: a machine that was
+    /// rejected and registers anew begins with attempt 1 again, in the same boot.
     pub(super) fn of(paths: &Paths, attempt: Option<u64>, sha256: &str) -> Self {
+        let digest = sha256.get(..16).unwrap_or("none");
         let key = match attempt {
-            Some(attempt) => format!("attempt-{attempt}"),
-            None => format!("digest-{}", sha256.get(..16).unwrap_or("none")),
+            Some(attempt) => format!("attempt-{attempt}-{digest}"),
+            None => format!("digest-{digest}"),
         };
         Self { dir: paths.firstboot_dir().join(key) }
     }

@@ -327,7 +327,7 @@ async fn a_claim_without_a_life_is_a_failure_and_never_started_again() {
     durable_file::make_dir(&world.paths.firstboot_dir(), 0o700).unwrap();
     let said = Attempt { attempt: Some(1), sha256: digest.clone(), boot_id: BOOT.to_owned() };
     Run::of(&world.paths, Some(1), &digest).mark_started(&said).unwrap();
-    let claim = world.paths.firstboot_dir().join("attempt-1/claim");
+    let claim = world.paths.firstboot_dir().join(format!("attempt-1-{}/claim", &digest[..16]));
     std::fs::DirBuilder::new().mode(0o700).create(claim).unwrap();
     assert_eq!(
         start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(),
@@ -362,8 +362,8 @@ async fn log_lines_come_redacted_in_batches_with_a_cursor_to_go_on_from() {
     assert_eq!((told.lines.len(), told.lines[449].as_str()), (452, "450"));
     assert_eq!(told.lines[450], "pw [removed] end");
     assert_eq!(told.lines[451], "bad \u{fffd} line");
-    assert!(told.cursor.unwrap().starts_with("attempt-1:"));
-    let log = world.paths.firstboot_dir().join("attempt-1/log");
+    assert!(told.cursor.unwrap().starts_with(&format!("attempt-1-{}:", &digest[..16])));
+    let log = world.paths.firstboot_dir().join(format!("attempt-1-{}/log", &digest[..16]));
     assert_eq!(std::fs::metadata(log).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -390,11 +390,14 @@ async fn an_endless_line_is_told_once_and_cut() {
 async fn a_cursor_of_another_run_reads_from_the_beginning() {
     let world = World::new();
     let digest = world.deliver(Some(2), "echo a; exit 1").await;
-    for cursor in ["attempt-1:1", "attempt-2:x", "attempt-2:999999", "", "7"] {
-        let (_, told) = start(&world.verbs(), Some(2), &digest, Some(cursor.to_owned())).await;
+    let own = format!("attempt-2-{}", &digest[..16]);
+    for cursor in
+        ["attempt-1:1".to_owned(), format!("{own}:x"), format!("{own}:999999"), String::new(), "7".to_owned()]
+    {
+        let (_, told) = start(&world.verbs(), Some(2), &digest, Some(cursor.clone())).await;
         assert_eq!(told.lines, ["a"], "{cursor}");
     }
-    let (_, told) = start(&world.verbs(), Some(2), &digest, Some("attempt-2:2".to_owned())).await;
+    let (_, told) = start(&world.verbs(), Some(2), &digest, Some(format!("{own}:2"))).await;
     assert_eq!(told.lines, [""; 0]);
 }
 
@@ -428,7 +431,7 @@ async fn killing_the_follower_neither_kills_nor_restarts_firstboot() {
     let world = World::new();
     let gate = world.gate();
     let digest = world.deliver(Some(1), &format!("echo up; cat '{}'; exit 4", gate.display())).await;
-    let log = world.paths.firstboot_dir().join("attempt-1/log");
+    let log = world.paths.firstboot_dir().join(format!("attempt-1-{}/log", &digest[..16]));
     for _ in 0..3 {
         let mut child = follower(&world);
         // The script's own line says that it runs; every further follower finds it running.
@@ -447,7 +450,7 @@ async fn firstboot_that_ends_while_nobody_follows_is_reported_later() {
     let world = World::new();
     let digest = world.deliver(Some(1), "exit 5").await;
     let mut child = follower(&world);
-    let exit = world.paths.firstboot_dir().join("attempt-1/exit");
+    let exit = world.paths.firstboot_dir().join(format!("attempt-1-{}/exit", &digest[..16]));
     until(|| exit.exists()).await;
     child.kill().unwrap();
     child.wait().unwrap();
