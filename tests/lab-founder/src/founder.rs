@@ -146,7 +146,7 @@ impl Founder {
     /// One call on the admin listener.
     pub fn dispatch_admin(&self, now: i64, request: &Request) -> Response {
         self.advance(now);
-        let response = self.finish(crate::admin::route(self, now, request), None);
+        let response = self.finish(crate::admin::route(self, now, request));
         if request.method != "GET" {
             self.advance(now);
             self.touch();
@@ -270,7 +270,7 @@ impl Founder {
 
     fn answer(&self, now: i64, peer: Peer, request: &Request, evil: Option<&crate::evil::Evil>) -> Response {
         self.advance(now);
-        let response = self.finish(crate::join_api::route(self, now, peer, request, evil), Some(peer));
+        let response = self.finish(crate::join_api::route(self, now, peer, request, evil));
         if request.method != "GET" {
             self.advance(now);
             self.touch();
@@ -278,10 +278,10 @@ impl Founder {
         response
     }
 
-    fn finish(&self, handled: Handled, _peer: Option<Peer>) -> Response {
+    fn finish(&self, handled: Handled) -> Response {
         match handled {
             Ok(response) => response,
-            Err(Stop::Refused(refusal)) => self.problem(*refusal),
+            Err(Stop::Refused(refusal)) => self.problem(refusal),
             Err(Stop::Broken(e)) => {
                 tracing_line("a call failed", &e);
                 self.problem(refuse::unavailable())

@@ -68,6 +68,12 @@ pub(crate) struct Refusal {
     /// The code that machines decide by.
     pub code: &'static str,
     title: &'static str,
+    more: Box<More>,
+}
+
+/// What only some refusals carry.
+#[derive(Debug, Clone, Default)]
+struct More {
     detail: Option<String>,
     errors: Vec<FieldError>,
     details: Option<serde_json::Value>,
@@ -77,7 +83,7 @@ pub(crate) struct Refusal {
 /// Why a handler did not answer with success. Everything that its transaction changed is undone.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    Refused(Box<Refusal>),
+    Refused(Refusal),
     Broken(StoreError),
 }
 
@@ -105,7 +111,7 @@ impl Request {
     /// A value of the query; the last one wins. Percent signs stand for themselves: no value that we know needs one.
     pub(crate) fn query_value(&self, key: &str) -> Option<&str> {
         let pairs = self.query.as_deref()?.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(k, _)| *k == key).map(|(_, v)| v).last()
+        pairs.rev().find(|(k, _)| *k == key).map(|(_, v)| v)
     }
 }
 
@@ -142,26 +148,26 @@ impl Response {
 
 impl Refusal {
     pub(crate) fn new(status: u16, code: &'static str, title: &'static str) -> Self {
-        Self { status, code, title, detail: None, errors: Vec::new(), details: None, retry_after: None }
+        Self { status, code, title, more: Box::default() }
     }
 
     pub(crate) fn detail(mut self, text: impl Into<String>) -> Self {
-        self.detail = Some(text.into());
+        self.more.detail = Some(text.into());
         self
     }
 
     pub(crate) fn errors(mut self, errors: Vec<FieldError>) -> Self {
-        self.errors = errors;
+        self.more.errors = errors;
         self
     }
 
     pub(crate) fn details(mut self, details: serde_json::Value) -> Self {
-        self.details = Some(details);
+        self.more.details = Some(details);
         self
     }
 
     pub(crate) fn retry_after(mut self, secs: u64) -> Self {
-        self.retry_after = Some(secs);
+        self.more.retry_after = Some(secs);
         self
     }
 
@@ -172,13 +178,13 @@ impl Refusal {
             status: self.status,
             code: self.code.into(),
             request_id: request_id.into(),
-            detail: self.detail.map(Safe::from),
-            errors: self.errors,
-            details: self.details,
+            detail: self.more.detail.map(Safe::from),
+            errors: self.more.errors,
+            details: self.more.details,
         };
         let mut response = Response::json(self.status, &problem);
         response.headers[0].1 = "application/problem+json".to_owned();
-        if let Some(secs) = self.retry_after {
+        if let Some(secs) = self.more.retry_after {
             response.headers.push(("retry-after", secs.to_string()));
         }
         response
@@ -201,7 +207,7 @@ impl From<rusqlite::Error> for Stop {
 
 impl From<Refusal> for Stop {
     fn from(e: Refusal) -> Self {
-        Stop::Refused(Box::new(e))
+        Stop::Refused(e)
     }
 }
 

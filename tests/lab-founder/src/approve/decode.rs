@@ -42,11 +42,11 @@ pub(crate) fn approve_request(body: &[u8]) -> Result<Asked, Vec<FieldError>> {
     let mut asked = Asked::default();
     if let Some(mut top) = Fields::open(String::new(), json, &mut errors) {
         asked.copy_from = top.text("copyFrom");
-        if let Some((_, json)) = top.take("assignment") {
-            if let Some(mut fields) = Fields::open(String::new(), json, top.errors) {
-                assignment(&mut asked, &mut fields);
-                fields.done();
-            }
+        if let Some((_, json)) = top.take("assignment")
+            && let Some(mut fields) = Fields::open(String::new(), json, top.errors)
+        {
+            assignment(&mut asked, &mut fields);
+            fields.done();
         }
         top.done();
     }

@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn only_a_compute_disk_has_a_pool() {
         let pool = DiskChoice { pool: Some("fast".to_owned()), ..choice("blank", None) };
-        assert_eq!(errors(&[pool.clone()]), ["disks[0].pool"]);
+        assert_eq!(errors(std::slice::from_ref(&pool)), ["disks[0].pool"]);
         assert!(errors(&[DiskChoice { role: "compute".to_owned(), ..pool }]).is_empty());
         assert_eq!(
             errors(&[DiskChoice { role: "cache".to_owned(), ..choice("blank", None) }]),

@@ -248,12 +248,9 @@ pub(crate) fn confirm(founder: &Founder, now: i64, peer: Peer, id: &str, request
         founder.store.tx(|tx| bad_try(founder, tx, now, &open.selector, peer.addr))?;
         return Err(refuse::code_wrong().into());
     }
-    let answer = founder.store.tx(|tx| confirmed(founder, tx, now, &peer, &open, request.commit))?;
-    let (response, join_id) = match answer {
-        Ok(done) => done,
-        // The refund stays, so the transaction was committed.
-        Err(refusal) => return Err(refusal.into()),
-    };
+    // A refusal in here stays after the commit, so that the refund does.
+    let (response, join_id) =
+        founder.store.tx(|tx| confirmed(founder, tx, now, &peer, &open, request.commit))??;
     if let Some(join_id) = join_id {
         let stage = Stage::Confirmed { join_id, since_ms: now };
         lock(&founder.proofs).0.insert(id.0, OpenProof { stage, ..open });

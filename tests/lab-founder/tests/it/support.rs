@@ -11,87 +11,87 @@ use stratum_join::protocol::proof::{JoinerConfirmed, JoinerProof, ProofError, St
 use stratum_join::protocol::wire::{Intent, ProofAnswer};
 
 /// Where every story begins: 2026-11-29T10:00:00Z.
-pub const T0: i64 = 1_795_946_400_000;
-pub const SECOND: i64 = 1000;
-pub const MINUTE: i64 = 60 * SECOND;
-pub const HOUR: i64 = 60 * MINUTE;
-pub const DAY: i64 = 24 * HOUR;
+pub(crate) const T0: i64 = 1_795_946_400_000;
+pub(crate) const SECOND: i64 = 1000;
+pub(crate) const MINUTE: i64 = 60 * SECOND;
+pub(crate) const HOUR: i64 = 60 * MINUTE;
+pub(crate) const DAY: i64 = 24 * HOUR;
 
 /// A founder in memory and the time.
-pub struct World {
-    pub founder: Founder,
-    pub now: i64,
+pub(crate) struct World {
+    pub(crate) founder: Founder,
+    pub(crate) now: i64,
 }
 
 /// A code with its stretched form, which takes long to make.
 #[derive(Clone)]
-pub struct TestCode {
-    pub id: String,
-    pub code: JoinCode,
-    pub w: Stretched,
+pub(crate) struct TestCode {
+    pub(crate) id: String,
+    pub(crate) code: JoinCode,
+    pub(crate) w: Stretched,
 }
 
 /// A joiner.
 #[derive(Clone)]
-pub struct Joiner {
-    pub fp: [u8; 32],
-    pub addr: IpAddr,
-    pub nonce: B64<32>,
-    pub hostname: String,
-    pub release: String,
-    pub self_upgrade: bool,
-    pub inventory: Value,
+pub(crate) struct Joiner {
+    pub(crate) fp: [u8; 32],
+    pub(crate) addr: IpAddr,
+    pub(crate) nonce: B64<32>,
+    pub(crate) hostname: String,
+    pub(crate) release: String,
+    pub(crate) self_upgrade: bool,
+    pub(crate) inventory: Value,
 }
 
-pub fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config::for_tests()
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(config())
     }
 
-    pub fn with(config: Config) -> Self {
+    pub(crate) fn with(config: Config) -> Self {
         Self { founder: Founder::open(&Place::Memory, config, Seed::Fixed(1)).unwrap(), now: T0 }
     }
 
-    pub fn code(&self) -> TestCode {
+    pub(crate) fn code(&self) -> TestCode {
         self.code_for(86_400)
     }
 
-    pub fn code_for(&self, ttl_secs: u64) -> TestCode {
+    pub(crate) fn code_for(&self, ttl_secs: u64) -> TestCode {
         let made = self.founder.create_code(self.now, ttl_secs, "").unwrap();
         TestCode { id: made.id, w: Stretched::of(&made.code), code: made.code }
     }
 
-    pub fn pass(&mut self, ms: i64) {
+    pub(crate) fn pass(&mut self, ms: i64) {
         self.now += ms;
         self.founder.advance(self.now);
     }
 
-    pub fn admin(&self, method: &str, path: &str, body: &Value) -> Response {
+    pub(crate) fn admin(&self, method: &str, path: &str, body: &Value) -> Response {
         let mut request = Request::send(method, &format!("/v1/admin/cluster{path}"), body);
         request.bearer = Some(self.founder.token().to_owned());
         self.founder.dispatch_admin(self.now, &request)
     }
 
-    pub fn admin_get(&self, path: &str) -> Value {
+    pub(crate) fn admin_get(&self, path: &str) -> Value {
         let mut request = Request::get(&format!("/v1/admin/cluster{path}"));
         request.bearer = Some(self.founder.token().to_owned());
         self.founder.dispatch_admin(self.now, &request).value()
     }
 
-    pub fn record(&self, id: &str) -> Value {
+    pub(crate) fn record(&self, id: &str) -> Value {
         self.admin_get(&format!("/joins/{id}"))
     }
 
-    pub fn approve(&self, id: &str) -> Response {
+    pub(crate) fn approve(&self, id: &str) -> Response {
         let pairing = self.record(id)["pairingCode"].as_str().unwrap().to_owned();
         self.admin("POST", &format!("/joins/{id}/approve?pairing={pairing}"), &json!({}))
     }
 
-    pub fn code_row(&self, id: &str) -> Value {
+    pub(crate) fn code_row(&self, id: &str) -> Value {
         let codes = self.admin_get("/join-codes");
         codes["codes"].as_array().unwrap().iter().find(|c| c["id"] == id).cloned().unwrap()
     }
@@ -99,7 +99,7 @@ impl World {
 
 impl Joiner {
     /// Joiner number `n`: another key, address and host name each.
-    pub fn new(n: u8) -> Self {
+    pub(crate) fn new(n: u8) -> Self {
         let addr = IpAddr::from([192, 0, 2, 100_u8.wrapping_add(n)]);
         Self {
             fp: [n; 32],
@@ -124,16 +124,16 @@ impl Joiner {
         }
     }
 
-    pub fn peer(&self) -> Peer {
+    pub(crate) fn peer(&self) -> Peer {
         Peer { client_fp: self.fp, addr: self.addr }
     }
 
-    pub fn call(&self, world: &World, request: &Request) -> Response {
+    pub(crate) fn call(&self, world: &World, request: &Request) -> Response {
         world.founder.dispatch(world.now, self.peer(), request)
     }
 
     /// Call 1. What the founder says, and what the joiner makes of it.
-    pub fn begin(&self, world: &World, code: &TestCode, intent: Intent) -> Begun {
+    pub(crate) fn begin(&self, world: &World, code: &TestCode, intent: Intent) -> Begun {
         let selector = code.code.selector();
         let proof = JoinerProof::start(&code.w, selector, &world.founder.ca_pin(), &self.fp, intent).unwrap();
         let response = self.call(world, &Request::send("POST", "/v1/join/proofs", proof.request()));
@@ -145,7 +145,7 @@ impl Joiner {
     }
 
     /// Call 2.
-    pub fn confirm(&self, world: &World, confirmed: &JoinerConfirmed, intent: Intent) -> Response {
+    pub(crate) fn confirm(&self, world: &World, confirmed: &JoinerConfirmed, intent: Intent) -> Response {
         let commit = match intent {
             Intent::Register => Some(commitment(&self.nonce)),
             Intent::Check => None,
@@ -156,32 +156,32 @@ impl Joiner {
     }
 
     /// Calls 1 and 2 with a code that both know.
-    pub fn prove(&self, world: &World, code: &TestCode) -> (B64<16>, Response) {
+    pub(crate) fn prove(&self, world: &World, code: &TestCode) -> (B64<16>, Response) {
         let confirmed = self.begin(world, code, Intent::Register).proven();
         let response = self.confirm(world, &confirmed, Intent::Register);
         (confirmed.proof_id(), response)
     }
 
-    pub fn body(&self) -> Value {
+    pub(crate) fn body(&self) -> Value {
         json!({
             "release": self.release, "selfUpgrade": self.self_upgrade, "hostname": self.hostname, "serial": "SN0002",
             "agent": "0.1.0", "bootId": "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "inventory": self.inventory,
         })
     }
 
-    pub fn post(&self, world: &World, proof_id: &B64<16>) -> Response {
+    pub(crate) fn post(&self, world: &World, proof_id: &B64<16>) -> Response {
         let mut body = self.body();
         body["proofId"] = json!(proof_id);
         body["pairingNonce"] = json!(self.nonce);
         self.call(world, &Request::send("POST", "/v1/join/registrations", &body))
     }
 
-    pub fn put(&self, world: &World, id: &str) -> Response {
+    pub(crate) fn put(&self, world: &World, id: &str) -> Response {
         self.call(world, &Request::send("PUT", &format!("/v1/join/registrations/{id}"), &self.body()))
     }
 
     /// The whole way to a registration; its id.
-    pub fn register(&self, world: &World, code: &TestCode) -> String {
+    pub(crate) fn register(&self, world: &World, code: &TestCode) -> String {
         let (proof_id, confirm) = self.prove(world, code);
         assert_eq!(confirm.status, 200, "{}", confirm.value());
         let response = self.post(world, &proof_id);
@@ -189,15 +189,15 @@ impl Joiner {
         response.value()["joinId"].as_str().unwrap().to_owned()
     }
 
-    pub fn poll(&self, world: &World, id: &str) -> Value {
+    pub(crate) fn poll(&self, world: &World, id: &str) -> Value {
         self.call(world, &Request::get(&format!("/v1/join/registrations/{id}"))).value()
     }
 
-    pub fn send(&self, world: &World, id: &str, what: &str, body: &Value) -> Response {
+    pub(crate) fn send(&self, world: &World, id: &str, what: &str, body: &Value) -> Response {
         self.call(world, &Request::send("POST", &format!("/v1/join/registrations/{id}/{what}"), body))
     }
 
-    pub fn progress(
+    pub(crate) fn progress(
         &self,
         world: &World,
         id: &str,
@@ -215,7 +215,7 @@ impl Joiner {
     }
 
     /// Fetches, acknowledges, installs and reports the last step done.
-    pub fn install(&self, world: &World, id: &str, seq: u64) {
+    pub(crate) fn install(&self, world: &World, id: &str, seq: u64) {
         let answer = self.call(world, &Request::get(&format!("/v1/join/registrations/{id}")));
         assert_eq!(answer.value()["state"], "delivering", "{}", answer.value());
         let (attempt, digest) = digest(&answer.body);
@@ -231,19 +231,19 @@ impl Joiner {
 }
 
 /// What call 1 gave.
-pub struct Begun {
-    pub response: Response,
-    pub confirmed: Option<Result<JoinerConfirmed, ProofError>>,
+pub(crate) struct Begun {
+    pub(crate) response: Response,
+    pub(crate) confirmed: Option<Result<JoinerConfirmed, ProofError>>,
 }
 
 impl Begun {
-    pub fn proven(self) -> JoinerConfirmed {
+    pub(crate) fn proven(self) -> JoinerConfirmed {
         self.confirmed.expect("an answer").expect("the founder knows the code")
     }
 }
 
 /// Attempt and digest of the delivery in a poll's body, by the byte rule.
-pub fn digest(body: &[u8]) -> (u64, String) {
+pub(crate) fn digest(body: &[u8]) -> (u64, String) {
     let registration: stratum_join::protocol::wire::Registration = serde_json::from_slice(body).unwrap();
     let delivery = registration.delivery.unwrap();
     let digest =
@@ -252,7 +252,7 @@ pub fn digest(body: &[u8]) -> (u64, String) {
 }
 
 /// A code of the same selector that is another one: what a guesser has.
-pub fn guess(code: &TestCode) -> TestCode {
+pub(crate) fn guess(code: &TestCode) -> TestCode {
     let mut written = code.code.written().to_string().replace('-', "").into_bytes();
     written[9] = if written[9] == b'7' { b'8' } else { b'7' };
     let code = JoinCode::parse(std::str::from_utf8(&written).unwrap()).unwrap();
