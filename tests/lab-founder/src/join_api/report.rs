@@ -18,6 +18,8 @@ use crate::time::rfc3339;
 
 /// Largest progress and line number: what JSON numbers hold exactly.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
+/// The step that stands for the join as a whole.
+const WHOLE_JOIN: &str = "join";
 /// Steps that are kept of one join.
 const MAX_STEPS: usize = 500;
 
@@ -85,10 +87,9 @@ fn move_on(tx: &Tx<'_>, now: i64, join: &mut Join, report: &ProgressRequest) -> 
     join.state = JoinState::Installing;
     match report.status {
         StepStatus::Failed => scheduler::fail(tx, now, join)?,
-        StepStatus::Done => {
-            let last = report.total.is_some() && report.index == report.total;
-            join.firstboot_done |= last || report.step == "join";
-        }
+        // The end of the whole join, which the joiner says when firstboot's unit ended well. The last of firstboot's own steps is no
+        // end: the unit can still fail after it.
+        StepStatus::Done => join.firstboot_done |= report.step == WHOLE_JOIN,
         StepStatus::Running => {}
     }
     Ok(())

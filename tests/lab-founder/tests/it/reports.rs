@@ -28,6 +28,8 @@ fn the_delivery_is_there_in_delivering_and_installing_and_can_be_left_out() {
     joiner.progress(&world, &id, 1, "storage", (1, 9), "running");
     assert_eq!(joiner.poll(&world, &id)["delivery"], first["delivery"], "fetched again, the same bytes");
     joiner.progress(&world, &id, 2, "storage", (9, 9), "done");
+    assert_eq!(joiner.poll(&world, &id)["state"], "installing", "firstboot's last step is not its end");
+    joiner.progress(&world, &id, 3, "join", (9, 9), "done");
     let joined = joiner.poll(&world, &id);
     assert_eq!(joined["state"], "joined");
     assert!(joined["delivery"].is_null());

@@ -44,7 +44,7 @@ fn a_restart_before_every_call_still_ends_joined_with_the_same_pairing_code() {
     world = again(dir.path(), T0);
     assert_eq!(world.record(&id)["log"], json!(["a", "b"]));
     assert_eq!(joiner.progress(&world, &id, 1, "storage", (1, 2), "running").value()["lastSeq"], 1);
-    joiner.progress(&world, &id, 2, "join/patroni", (2, 2), "done");
+    joiner.progress(&world, &id, 2, "join", (2, 2), "done");
     world = again(dir.path(), T0);
     assert_eq!(joiner.poll(&world, &id)["state"], "joined");
     assert_eq!((world.founder.ca_pin(), world.founder.token()), (pin, token.as_str()));

@@ -227,6 +227,7 @@ impl Joiner {
         );
         self.progress(world, id, seq + 1, "storage", (1, 2), "done");
         self.progress(world, id, seq + 2, "join/patroni", (2, 2), "done");
+        assert_eq!(self.progress(world, id, seq + 3, "join", (2, 2), "done").status, 200);
     }
 }
 
