@@ -16,6 +16,7 @@ pub mod report;
 pub mod privileged;
 pub mod protocol;
 pub mod request;
+pub mod telemetry;
 pub mod yaml;
 
 #[cfg(test)]

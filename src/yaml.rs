@@ -87,10 +87,7 @@ fn explain(error: &Error) -> YamlError {
         },
         _ => "is not valid YAML",
     };
-    let place = error
-        .location()
-        .map(|at| (u64::from(at.line()), u64::from(at.column())))
-        .filter(|(line, _)| *line > 0);
+    let place = error.location().map(|at| (at.line(), at.column())).filter(|(line, _)| *line > 0);
     YamlError { why, place }
 }
 

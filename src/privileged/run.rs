@@ -46,13 +46,14 @@ echo "$code" > "$dir/exit.tmp" && mv "$dir/exit.tmp" "$dir/exit"
 "#;
 
 /// Variables that firstboot must not inherit from the agent: its readiness socket, its crash points, key logs.
-const NOT_INHERITED: [&str; 7] = [
+const NOT_INHERITED: &[&str] = &[
     "NOTIFY_SOCKET",
     "WATCHDOG_PID",
     "WATCHDOG_USEC",
     "LISTEN_FDS",
     "LISTEN_PID",
     "SSLKEYLOGFILE",
+    #[cfg(feature = "faults")]
     "STRATUM_FAULT",
 ];
 

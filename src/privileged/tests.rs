@@ -277,7 +277,7 @@ async fn who_stops_following_can_follow_again_and_nothing_is_written_meanwhile()
     }
     let refused = world.verbs().write_delivery(Some(2), &fixture::delivery()).await.unwrap_err();
     assert_eq!(refused.detail, "firstboot is running: its files are not changed");
-    let (open, (end, later)) = tokio::join!(open_gate(gate), async {
+    let ((), (end, later)) = tokio::join!(open_gate(gate), async {
         start(&world.verbs(), Some(1), &digest, told.cursor.clone()).await
     });
     assert_eq!((end.unwrap(), later.lines), (FirstbootEnd::Done, vec!["after".to_owned()]));
