@@ -419,10 +419,17 @@ async fn follower_process() {
 }
 
 fn follower(world: &World) -> std::process::Child {
+    follower_with(world, &[])
+}
+
+fn follower_with(world: &World, variables: &[(&str, &str)]) -> std::process::Child {
     let exe = std::env::current_exe().unwrap();
     let root = format!("{}:{}", script().display(), world.paths.root().display());
     let mut command = Command::new(exe);
-    command.args(["--exact", "privileged::tests::follower_process"]).env(FOLLOWER_ROOT, root);
+    command
+        .args(["--exact", "privileged::tests::follower_process"])
+        .env(FOLLOWER_ROOT, root)
+        .envs(variables.iter().copied());
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
@@ -517,4 +524,22 @@ async fn an_unchanged_motd_is_not_written_again() {
     let first = inode(paths.motd());
     world.verbs().reload_banner(false).await.unwrap();
     assert_eq!(inode(paths.motd()), first);
+}
+
+/// Every torn moment of the verb that starts: afterwards it is started once, whatever was killed when.
+#[cfg(feature = "faults")]
+#[tokio::test]
+async fn a_crash_at_any_moment_of_the_start_leaves_one_start() {
+    use std::os::unix::process::ExitStatusExt;
+    for point in ["firstboot-start", "firstboot-marker", "firstboot-log"] {
+        for moment in ["before", "during", "after"] {
+            let world = World::new();
+            let digest = world.deliver(Some(1), "exit 0").await;
+            let fault = format!("crash:{point}:{moment}");
+            let mut child = follower_with(&world, &[("STRATUM_FAULT", &fault)]);
+            assert_eq!(child.wait().unwrap().signal(), Some(9), "{fault} was not reached");
+            let (end, _) = start(&world.verbs(), Some(1), &digest, None).await;
+            assert_eq!((end.unwrap(), world.starts()), (FirstbootEnd::Done, 1), "{fault}");
+        }
+    }
 }
