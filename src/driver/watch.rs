@@ -13,7 +13,9 @@ use super::perform::Msg;
 /// Starts watching. The thread ends with the receiver.
 pub(super) fn request(state_dir: &Path, tx: Sender<Msg>) -> io::Result<()> {
     let inotify = init(CreateFlags::CLOEXEC)?;
-    add_watch(&inotify, state_dir, WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::DELETE)?;
+    // Not CLOSE_WRITE: the request is only ever replaced by a rename, and its writer then overwrites what the old file held, which would count
+    // as a second request, and each one may cost a try of the join code.
+    add_watch(&inotify, state_dir, WatchFlags::MOVED_TO | WatchFlags::DELETE)?;
     let watch = move || {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&inotify, &mut buffer);
