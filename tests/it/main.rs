@@ -1,5 +1,6 @@
 //! The integration tests: real processes, real TLS, real SQLite, under temporary roots. The module list is the table of contents.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
+mod pinning;
 mod story;
 mod support;

@@ -1,5 +1,9 @@
 //! What the stories share: a world of one founder and one machine, both real, both under temporary directories.
 
+pub mod actions;
+pub mod joiner;
+pub mod raw_tls;
+pub mod told;
 pub mod wait;
 
 use std::ffi::OsStr;
