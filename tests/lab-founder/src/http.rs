@@ -259,7 +259,7 @@ pub(crate) mod refuse {
     }
 
     pub(crate) fn not_found() -> Refusal {
-        Refusal::new(404, "NOT_FOUND", "no such thing")
+        Refusal::new(404, "NOT_FOUND", "the founder has nothing of that name")
     }
 
     pub(crate) fn method() -> Refusal {

@@ -104,6 +104,25 @@ fn a_replayed_proof_is_refused() {
 }
 
 #[test]
+fn a_wrong_confirmation_uses_the_proof_up() {
+    let world = World::new();
+    let code = world.code();
+    let joiner = Joiner::new(1);
+    let confirmed = joiner.begin(&world, &code, Intent::Register).proven();
+    let path = format!("/v1/join/proofs/{}/confirm", confirmed.proof_id().encode());
+    let zeros = "A".repeat(43);
+    let wrong =
+        joiner.call(&world, &Request::send("POST", &path, &json!({ "confirm": zeros, "commit": zeros })));
+    assert_eq!(wrong.code(), "JOIN_CODE_WRONG");
+    assert_eq!(
+        joiner.confirm(&world, &confirmed, Intent::Register).code(),
+        "PROOF_EXPIRED",
+        "one guess per proof"
+    );
+    assert_eq!(world.code_row(&code.id)["badTries"], 1);
+}
+
+#[test]
 fn a_proof_belongs_to_the_key_that_began_it() {
     let world = World::new();
     let code = world.code();

@@ -172,6 +172,12 @@ fn an_older_machine_upgrades_itself_and_keeps_its_pairing_code() {
     assert_eq!(offer["upgrade"]["from"], "0.6.0");
     assert_eq!(offer["upgrade"]["source"], "https://mirror.example/releases/stratum/0.7.0/bundle");
     assert_eq!(world.approve(&id).code(), "JOIN_STATE_CONFLICT");
+    let release = Request::get(&format!("/v1/join/registrations/{id}/release/payload/manifest.json"));
+    assert_eq!(
+        joiner.call(&world, &release).code(),
+        "NOT_FOUND",
+        "this founder holds none, which is no lost record"
+    );
     let failed = joiner.progress(&world, &id, 1, "upgrade/download", (2, 6), "failed");
     assert_eq!(failed.value()["state"], "needs-upgrade", "it tries again by itself");
     assert_eq!(world.record(&id)["failedStep"], "upgrade/download");
@@ -180,6 +186,7 @@ fn an_older_machine_upgrades_itself_and_keeps_its_pairing_code() {
     let registered = joiner.put(&world, &id).value();
     assert_eq!(registered["state"], "pending", "without a code, which expired meanwhile");
     assert_eq!(registered["pairingCode"], offer["pairingCode"]);
+    assert_eq!(joiner.call(&world, &release).code(), "JOIN_STATE_CONFLICT");
     assert!(registered["upgrade"].is_null() && registered["failedStep"].is_null());
 }
 
