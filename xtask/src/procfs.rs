@@ -1,6 +1,8 @@
 //! What the kernel counts about one process. Reads `/proc/<pid>`; touches nothing.
 
-use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
 
 /// Peak and present resident memory, KiB.
 pub(crate) struct Memory {
@@ -16,16 +18,57 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
     Ok(Memory { peak_kib: value("VmHWM")?, now_kib: value("VmRSS")? })
 }
 
-/// How often all threads of a process went to sleep by themselves so far: one for each time they were woken.
-pub(crate) fn voluntary_switches(pid: u32) -> Result<u64> {
-    let mut sum = 0;
-    let tasks = format!("/proc/{pid}/task");
-    for task in std::fs::read_dir(&tasks).context(tasks)? {
-        // A thread that ends meanwhile is not asleep.
-        let status = std::fs::read_to_string(task?.path().join("status")).unwrap_or_default();
-        sum += field(&status, "voluntary_ctxt_switches").unwrap_or(0);
+/// How often the threads of one process went to sleep by themselves: one for each time one of them was woken.
+#[derive(Default)]
+pub(crate) struct Sleeps {
+    last: BTreeMap<String, u64>,
+    total: u64,
+}
+
+// === impl Sleeps ===
+
+impl Sleeps {
+    /// What is counted from now on.
+    pub(crate) fn since_now(pid: u32) -> Result<Self> {
+        Ok(Self { last: by_thread(pid)?, total: 0 })
     }
-    Ok(sum)
+
+    /// Adds what happened since the last look. Threads come and go, and a sum over those that are there would lose what
+    /// the gone ones did; so look often.
+    pub(crate) fn look(&mut self, pid: u32) -> Result<()> {
+        self.add(by_thread(pid)?);
+        Ok(())
+    }
+
+    fn add(&mut self, now: BTreeMap<String, u64>) {
+        for (thread, count) in &now {
+            self.total += count.saturating_sub(self.last.get(thread).copied().unwrap_or(0));
+        }
+        self.last = now;
+    }
+
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+/// `voluntary_ctxt_switches` of each thread (proc(5)).
+fn by_thread(pid: u32) -> Result<BTreeMap<String, u64>> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut threads = BTreeMap::new();
+    for task in std::fs::read_dir(&tasks).context(tasks)? {
+        let task = task?;
+        // A thread may end between the two reads.
+        let Ok(status) = std::fs::read_to_string(task.path().join("status")) else { continue };
+        if let Some(count) = field(&status, "voluntary_ctxt_switches") {
+            threads.insert(task.file_name().to_string_lossy().into_owned(), count);
+        }
+    }
+    if threads.is_empty() {
+        bail!("process {pid} has no thread that can be counted");
+    }
+    Ok(threads)
 }
 
 /// The number of one line of a `status` file.
@@ -47,9 +90,18 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_memory_and_has_slept() {
+    fn this_process_has_memory_and_threads() {
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.peak_kib >= memory.now_kib && memory.now_kib > 0);
-        assert!(voluntary_switches(std::process::id()).is_ok());
+        assert!(!by_thread(std::process::id()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_ends_takes_none_of_its_sleeps_along_and_a_new_one_brings_its_own() {
+        let threads = |list: &[(&str, u64)]| list.iter().map(|(t, n)| ((*t).to_owned(), *n)).collect();
+        let mut sleeps = Sleeps { last: threads(&[("1", 90), ("2", 10)]), total: 0 };
+        sleeps.add(threads(&[("1", 92), ("2", 11)]));
+        sleeps.add(threads(&[("1", 93), ("3", 2)]));
+        assert_eq!(sleeps.total(), 6);
     }
 }
