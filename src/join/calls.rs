@@ -98,9 +98,11 @@ impl Turn {
 
     /// A delivery is due and is not in the driver's hand.
     fn wants_delivery(&self) -> bool {
+        let attempt = self.s.v.view.as_ref().and_then(|view| view.attempt);
         matches!(self.s.word(), Some("delivering" | "installing"))
             && match &self.s.d.handoff {
                 None => true,
+                Some(h) if attempt > h.attempt => true,
                 Some(h) => h.stage == Stage::Received && self.s.v.in_hand.as_ref() != Some(&h.sha256),
             }
     }
@@ -271,7 +273,7 @@ impl Turn {
         // A founder that answers at once for ever must not keep us busy.
         let same = before == self.s.d.registration.as_ref().map(|r| r.state.clone());
         self.s.v.fast_polls = if fast { self.s.v.fast_polls.saturating_add(1) } else { 0 };
-        let first = self.s.v.fast_polls <= 1;
+        let first = self.s.v.fast_polls <= 1 || self.wants_delivery();
         if self.s.v.main == Lane::Idle && fast && ((same && !first) || self.s.v.fast_polls > FAST_POLLS) {
             let spent = self.now.boot_ms.saturating_sub(since);
             self.delay_main((FAST_POLL_MS - spent.min(FAST_POLL_MS)).max(backoff::FLOOR_MS));

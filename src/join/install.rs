@@ -231,6 +231,10 @@ impl Turn {
                 handoff.steps.drain(..surplus);
             }
         }
+        // firstboot walks its steps one by one: what it has left behind is done, also when the datagram that said so was lost.
+        let passed = handoff.steps.len().saturating_sub(1);
+        self.finish_steps(passed);
+        let Some(handoff) = &mut self.s.d.handoff else { return };
         let is_end = report.status == StepStatus::Failed;
         if is_end {
             handoff.failure = Some(report.clone());
@@ -249,6 +253,21 @@ impl Turn {
             error: report.error.clone(),
         });
         self.queue(Queued { report, is_end });
+    }
+
+    /// Notes the first `count` steps as done where they still run.
+    fn finish_steps(&mut self, count: usize) {
+        let now = self.now.boot_ms;
+        let Some(handoff) = &mut self.s.d.handoff else { return };
+        let mut done = Vec::new();
+        for line in handoff.steps.iter_mut().take(count).filter(|l| l.report.status == StepStatus::Running) {
+            line.report.status = StepStatus::Done;
+            line.ended_ms = Some(now);
+            done.push(Queued { report: line.report.clone(), is_end: false });
+        }
+        for queued in done {
+            self.queue(queued);
+        }
     }
 
     pub(super) fn firstboot_log(&mut self, lines: Vec<Safe<1024>>, cursor: String) {
@@ -295,6 +314,7 @@ impl Turn {
             _ if failed_step => handoff.stage = Stage::Failed,
             FirstbootEnd::Done => {
                 handoff.stage = Stage::Done;
+                self.finish_steps(usize::MAX);
                 self.queue_end(StepStatus::Done, None);
             }
             FirstbootEnd::Failed(status) => self.firstboot_failed(&format!("firstboot ended with {status}")),

@@ -18,6 +18,8 @@ pub mod effect;
 pub mod event;
 pub mod fault;
 mod install;
+#[cfg(test)]
+mod install_tests;
 pub mod notice;
 mod posts;
 #[cfg(test)]
