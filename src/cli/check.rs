@@ -1,4 +1,5 @@
 //! `stratum-installer join --check`: the verdict that the agent would come to, in words and as JSON.
+#![allow(clippy::result_large_err, reason = "run once by a person: a fault of some 250 bytes is nothing")]
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::founder::{CheckReport, Client, OurRelease};
 use crate::identity::{self, Identity};
 use crate::join::advice::{Advice, Context, JOIN_COMMAND, advice};
 use crate::join::fault::{Code, Fault};
+use crate::join::state::Durable;
 use crate::journal::{Found, Journal};
 use crate::paths::Paths;
 use crate::protocol::release::Verdict;
@@ -50,9 +52,25 @@ pub struct Report {
 // === impl Report ===
 
 impl Report {
+    /// Not good, in words of its own.
+    pub(super) fn said(code: Code, verdict: impl Into<String>, advice: &[&str]) -> Self {
+        let verdict = verdict.into();
+        Self {
+            code: Some(code.as_str()),
+            detail: Some(verdict.clone()),
+            verdict,
+            advice: advice.iter().map(|line| (*line).to_owned()).collect(),
+            exit: code.exit(),
+            ..Self::default()
+        }
+    }
+
     /// Not good, with its advice.
     pub(super) fn refused(fault: &Fault, context: &Context<'_>) -> Self {
-        let Advice { what, todo, .. } = advice(fault, context);
+        let Advice { what, mut todo, .. } = advice(fault, context);
+        if fault.code == Code::Local && fault.detail.as_str().ends_with("permission denied") && !is_root() {
+            todo = vec!["Run it as root.".to_owned()];
+        }
         Self {
             verdict: what,
             address: context.address.to_owned(),
@@ -157,67 +175,112 @@ pub(super) fn given(paths: &Paths, target: &Target) -> Report {
     report
 }
 
+/// The steps of a join up to the registration, in their order: which went well, which did not, and which were not reached.
 fn facts(found: &CheckReport, address: &str, release: &str) -> Vec<String> {
-    let mut facts = Vec::new();
-    match &found.ca {
-        Some(ca) => facts.push(format!("[ok] {address} answers; key {}...", ca.short_hex(16))),
-        None => facts.push(format!("[XX] {address} does not answer as a join listener")),
+    let code = found.fault.as_ref().map(|fault| fault.code);
+    let reached = match (&found.ca, code) {
+        (Some(ca), _) => format!("[ok] {address} answers; its key is {}...", ca.short_hex(16)),
+        (None, Some(Code::AddressUnreachable)) => format!("[XX] nothing answers at {address}"),
+        (None, Some(Code::PinMismatch)) => format!("[XX] {address} answers with another key than the URL's"),
+        (None, Some(Code::ProtocolUnsupported)) => format!("[XX] {address} speaks another join protocol"),
+        (None, _) => format!("[XX] {address} answers, but not as a join listener"),
+    };
+    let proven = match (found.proven, &found.ca, code) {
+        (true, ..) => "[ok] the cluster proves that it knows the join code".to_owned(),
+        (false, Some(_), Some(Code::CodeNotProven)) => {
+            "[XX] the cluster does not prove that it knows the join code".to_owned()
+        }
+        (false, Some(_), _) => "[XX] the join code could not be proven".to_owned(),
+        (false, None, _) => "[--] the join code was not tried".to_owned(),
+    };
+    let mut facts = vec![reached, proven];
+    let expires = found.cluster.as_ref().and_then(|cluster| cluster.code_expires_at.as_ref());
+    match (found.proven, code) {
+        (
+            true,
+            Some(
+                code @ (Code::JoinCodeExpired
+                | Code::JoinCodeRevoked
+                | Code::JoinCodeBurned
+                | Code::JoinCodeWrong),
+            ),
+        ) => {
+            let what = match code {
+                Code::JoinCodeExpired => "has expired",
+                Code::JoinCodeRevoked => "was revoked",
+                Code::JoinCodeBurned => "was burned",
+                _ => "is wrong",
+            };
+            facts.push(format!("[XX] the join code {what}"));
+        }
+        (true, _) => facts.extend(expires.map(|time| format!("[ok] the join code is valid until {time}"))),
+        _ => {}
     }
-    match (found.proven, &found.ca) {
-        (true, _) => facts.push("[ok] the cluster proves the join code".to_owned()),
-        (false, Some(_)) => facts.push("[XX] the join code is not proven".to_owned()),
-        (false, None) => facts.push("[--] the join code was not tried".to_owned()),
-    }
-    match (&found.release, &found.cluster) {
+    let ours = if release.is_empty() { "an unknown release" } else { release };
+    facts.push(match (&found.release, &found.cluster) {
         (Some(verdict), Some(cluster)) => {
             let good = matches!(verdict, Verdict::Same | Verdict::Upgrade);
             let tag = if good { "[ok]" } else { "[XX]" };
-            facts.push(format!("{tag} this machine runs {release}, the cluster {}", cluster.cluster_release));
+            format!("{tag} this machine runs {ours}, the cluster {}", cluster.cluster_release)
         }
-        _ => facts.push("[--] the release was not compared".to_owned()),
+        _ => "[--] the release was not compared".to_owned(),
+    });
+    if let Some(cluster) = &found.cluster {
+        let tag = if cluster.accepting { "[ok]" } else { "[XX]" };
+        let words = if cluster.accepting { "takes machines now" } else { "takes no machine now" };
+        facts.push(format!("{tag} the cluster {words}"));
     }
     facts
 }
 
-/// Checks the saved request. When its code is gone (it is removed at the approval) the registration itself is asked, once.
+/// Checks the saved request. Where it has led to a registration, that one is asked, once: it needs no proof, and a proof would say nothing of it.
 pub(super) fn saved(paths: &Paths) -> Report {
     let context = Context::default();
     match JoinRequest::load(paths) {
         Err(error) => Report::refused(&Fault::from(error), &context),
+        Ok(None) if paths.joined_marker().exists() => joined(String::new()),
         Ok(None) => {
-            let mut report = Report::refused(
-                &Fault::new(Code::CodeMalformed, "no join request is saved on this machine"),
-                &context,
-            );
-            report.advice = vec![JOIN_COMMAND.to_owned()];
-            report
+            Report::said(Code::CodeMalformed, "no join request is saved on this machine", &[JOIN_COMMAND])
         }
-        Ok(Some(request)) if request.code.is_some() => {
-            given(paths, &Target { endpoint: request.endpoint, code: request.code, pins: request.pins })
+        Ok(Some(request)) => {
+            let durable = match Journal::at(paths.journal()).peek() {
+                Ok(Found::Good(durable)) => Some(durable),
+                Ok(_) => None,
+                Err(error) => return Report::refused(&Fault::from_error(Code::Local, &error), &context),
+            };
+            let mine = durable.filter(|d| d.request.is_some_and(|id| id.0 == request.view().id));
+            match mine {
+                Some(durable) if durable.joined.is_some() => joined(request.endpoint.to_string()),
+                Some(durable) if durable.registration.is_some() => registration(paths, &request, &durable),
+                _ if request.code.is_some() => given(
+                    paths,
+                    &Target { endpoint: request.endpoint, code: request.code, pins: request.pins },
+                ),
+                _ => {
+                    let address = request.endpoint.to_string();
+                    let context = Context { address: &address, ..Context::default() };
+                    let fault = Fault::new(Code::JoinNotFound, "no registration is saved on this machine");
+                    Report::refused(&fault, &context)
+                }
+            }
         }
-        Ok(Some(request)) => registration(paths, &request),
+    }
+}
+
+fn joined(address: String) -> Report {
+    Report {
+        good: true,
+        verdict: "joined: this machine is a member".to_owned(),
+        address,
+        ..Report::default()
     }
 }
 
 /// The state of the registration, over the pinned channel.
-fn registration(paths: &Paths, request: &JoinRequest) -> Report {
+fn registration(paths: &Paths, request: &JoinRequest, durable: &Durable) -> Report {
     let address = request.endpoint.to_string();
-    let context = Context { address: &address, ..Context::default() };
-    let durable = match Journal::at(paths.journal()).peek() {
-        Ok(Found::Good(durable)) => durable,
-        Ok(_) => {
-            let fault = Fault::new(Code::JoinNotFound, "no registration is saved on this machine");
-            return Report::refused(&fault, &context);
-        }
-        Err(error) => return Report::refused(&Fault::from_error(Code::Local, &error), &context),
-    };
-    let Some(record) = &durable.registration else {
-        let fault = Fault::new(Code::JoinNotFound, "no registration is saved on this machine");
-        return Report::refused(&fault, &context);
-    };
-    if durable.joined.is_some() {
-        return Report { good: true, verdict: "joined".to_owned(), address, ..Report::default() };
-    }
+    let context = Context { address: &address, has_code: request.code.is_some(), ..Context::default() };
+    let Some(record) = &durable.registration else { return joined(address) };
     let identity = match identity::load(&paths.identity_dir()) {
         Ok(Some(identity)) => Arc::new(identity),
         Ok(None) => {
@@ -231,22 +294,56 @@ fn registration(paths: &Paths, request: &JoinRequest) -> Report {
     match asked.and_then(|answer| answer) {
         Ok(answer) => {
             let state = answer.value.state.as_str().to_owned();
+            let reason = answer.value.reason.as_ref().map_or("", |reason| reason.as_str());
             let over = match state.as_str() {
                 "rejected" => Some(Code::JoinRejected),
                 "expired" => Some(Code::JoinExpired),
                 _ => None,
             };
             let mut report = match over {
-                Some(code) => Report::refused(&Fault::new(code, ""), &context),
-                None => Report { good: true, ..Report::default() },
+                Some(code) => {
+                    // The reason is the founder's text: it stands in its own place, not in our sentence.
+                    let mut report = Report::refused(&Fault::new(code, ""), &context);
+                    report.detail = Some(reason.to_owned()).filter(|reason| !reason.is_empty());
+                    report.founder_says = report.detail.is_some();
+                    report
+                }
+                None => {
+                    let verdict = match state.as_str() {
+                        "failed" => {
+                            "the join failed: correct the cause and retry it on the cluster".to_owned()
+                        }
+                        _ => format!("good: the registration is {}", words(&state)),
+                    };
+                    Report { good: true, verdict, ..Report::default() }
+                }
             };
-            report.verdict = format!("the registration {} lives: {state}", record.join_id);
-            report.facts = vec![format!("[ok] {address} answers with the pinned key")];
+            let tag = if report.good && state != "failed" { "ok" } else { "XX" };
+            report.facts = vec![
+                format!("[ok] {address} answers with the pinned key"),
+                format!("[{tag}] the registration {}: {state}", record.join_id),
+            ];
+            if report.good && state == "pending" {
+                report.facts.push(format!("[ok] its pairing code is {}", record.pairing_code));
+            }
             report.address = address;
             report
         }
         Err(fault) => Report::refused(&fault, &context),
     }
+}
+
+/// A documented state as a person says it; another one as the founder spells it.
+fn words(state: &str) -> String {
+    match state {
+        "pending" => "waiting for approval".to_owned(),
+        "approved" => "approved and waits for its turn".to_owned(),
+        other => format!("`{other}`"),
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn run<T>(work: impl Future<Output = T>) -> Result<T, Fault> {

@@ -1,4 +1,5 @@
 //! `stratum-installer join`: gives this machine the cluster's address and a join code, or checks them.
+#![allow(clippy::result_large_err, reason = "run once by a person: a fault of some 250 bytes is nothing")]
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use super::check::{self, Report};
 use super::{Output, RootArg};
 use crate::clock;
 use crate::durable_file;
-use crate::join::advice::Context;
+use crate::join::advice::{Context, JOIN_COMMAND};
 use crate::join::fault::{Code, Fault};
 use crate::paths::Paths;
 use crate::protocol::code::JoinCode;
@@ -60,11 +61,11 @@ pub fn run(args: Args) -> ExitCode {
     let paths = args.root.paths();
     let output = args.output;
     let report = match target(&args) {
-        Err(fault) => Report::refused(&fault, &Context::default()),
+        Err(report) => *report,
         Ok(None) if args.check => check::saved(&paths),
         Ok(None) => {
-            let fault = Fault::new(Code::UrlMalformed, "no address and no code are given");
-            Report::refused(&fault, &Context::default())
+            let advice = [JOIN_COMMAND, "or: stratum-installer join --url <URL>"];
+            Report::said(Code::UrlMalformed, "no address and no join code are given", &advice)
         }
         Ok(Some(target)) if args.check => check::given(&paths, &target),
         Ok(Some(target)) => save(&paths, target),
@@ -72,7 +73,8 @@ pub fn run(args: Args) -> ExitCode {
     report.print(output)
 }
 
-fn target(args: &Args) -> Result<Option<Target>, Fault> {
+/// What was asked for; or what is wrong with it, before anything is sent or written.
+fn target(args: &Args) -> Result<Option<Target>, Box<Report>> {
     if let Some(url) = &args.url {
         let text = if url == "-" { read_secret(None)? } else { Zeroizing::new(url.clone()) };
         let url = JoinUrl::parse(text.trim()).map_err(url_fault)?;
@@ -84,7 +86,11 @@ fn target(args: &Args) -> Result<Option<Target>, Fault> {
         let url = JoinUrl::parse(address.trim()).map_err(url_fault)?;
         return Ok(Some(Target { endpoint: url.endpoint, code: Some(url.code), pins: url.pins }));
     }
-    let endpoint = Endpoint::parse(address).map_err(url_fault)?;
+    let endpoint = Endpoint::parse(address).map_err(|error| {
+        let advice =
+            ["Give host, host:port or a whole stratum-join:// URL. The port is 9444 when none is given."];
+        Box::new(Report::said(Code::UrlMalformed, format!("The address cannot be right: {error}."), &advice))
+    })?;
     let typed = match (&args.code, &args.code_file) {
         (Some(code), _) => {
             eprintln!("{}", super::secret_args::WARNING);
@@ -92,20 +98,28 @@ fn target(args: &Args) -> Result<Option<Target>, Fault> {
         }
         (None, Some(file)) if file.as_os_str() == "-" => read_secret(None)?,
         (None, Some(file)) => read_secret(Some(file))?,
-        (None, None) => return Err(Fault::new(Code::CodeMalformed, "the join code is empty")),
+        (None, None) => {
+            let advice = ["Give it with --code-file FILE, or with --code-file - on standard input."];
+            return Err(Box::new(Report::said(Code::CodeMalformed, "no join code is given", &advice)));
+        }
     };
-    let code = JoinCode::parse(&typed).map_err(|e| Fault::new(Code::CodeMalformed, e.to_string()))?;
+    let code =
+        JoinCode::parse(&typed).map_err(|e| refused(&Fault::new(Code::CodeMalformed, e.to_string())))?;
     Ok(Some(Target { endpoint, code: Some(code), pins: Vec::new() }))
 }
 
-fn url_fault(error: UrlError) -> Fault {
+fn refused(fault: &Fault) -> Box<Report> {
+    Box::new(Report::refused(fault, &Context::default()))
+}
+
+fn url_fault(error: UrlError) -> Box<Report> {
     match error {
-        UrlError::Code(code) => Fault::new(Code::CodeMalformed, code.to_string()),
-        other => Fault::new(Code::UrlMalformed, other.reason()),
+        UrlError::Code(code) => refused(&Fault::new(Code::CodeMalformed, code.to_string())),
+        other => refused(&Fault::new(Code::UrlMalformed, other.to_string())),
     }
 }
 
-fn read_secret(file: Option<&PathBuf>) -> Result<Zeroizing<String>, Fault> {
+fn read_secret(file: Option<&PathBuf>) -> Result<Zeroizing<String>, Box<Report>> {
     let mut text = Zeroizing::new(String::new());
     let read = match file {
         Some(path) => std::fs::File::open(path).and_then(|f| f.take(MAX_INPUT).read_to_string(&mut text)),
@@ -115,24 +129,36 @@ fn read_secret(file: Option<&PathBuf>) -> Result<Zeroizing<String>, Fault> {
         Ok(_) => Ok(text),
         Err(error) => {
             let from = file.map_or("standard input".to_owned(), |p| p.display().to_string());
-            Err(Fault::new(Code::CodeMalformed, format!("it cannot be read from {from}: {error}")))
+            let cause = match error.kind() {
+                std::io::ErrorKind::InvalidData => "it is not text".to_owned(),
+                _ => durable_file::plain_io(&error),
+            };
+            let verdict = format!("the join code cannot be read from {from}: {cause}");
+            Err(Box::new(Report::said(
+                Code::CodeMalformed,
+                verdict,
+                &["Name a file with nothing but the code."],
+            )))
         }
     }
 }
 
 /// Saves the request; a running agent takes it within 2 s.
 fn save(paths: &Paths, target: Target) -> Report {
-    let context = Context::default();
     if paths.joined_marker().exists() {
-        let fault = Fault::new(Code::Local, "this machine has joined a cluster already; nothing is changed");
-        return Report::refused(&fault, &context);
+        let advice = ["To join another cluster, install this machine anew."];
+        return Report::said(
+            Code::Local,
+            "this machine has joined a cluster already; nothing is changed",
+            &advice,
+        );
     }
     if let Ok(snapshot) = Snapshot::read(&paths.snapshot())
         && matches!(snapshot.state, State::Delivering | State::Installing)
         && snapshot.liveness(clock::boot_ms(), pid_alive) != Liveness::Gone
     {
-        let fault = Fault::new(Code::Local, "an install is running here; wait for its end");
-        return Report::refused(&fault, &context);
+        let advice = ["Wait for its end: stratum-join status"];
+        return Report::said(Code::Local, "an install is running here; nothing is changed", &advice);
     }
     let saved = durable_file::make_dir(&paths.state_dir(), 0o700)
         .map_err(|e| e.fault())
@@ -140,6 +166,6 @@ fn save(paths: &Paths, target: Target) -> Report {
         .and_then(|request| request.store(paths).map_err(Fault::from));
     match saved {
         Ok(request) => Report::saved(paths, &request),
-        Err(fault) => Report::refused(&fault, &context),
+        Err(fault) => Report::refused(&fault, &Context::default()),
     }
 }

@@ -37,6 +37,7 @@ pub const JOIN_COMMAND: &str = "stratum-installer join --endpoint <address> --co
 pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
     let detail = fault.detail.as_str();
     let address = if context.address.is_empty() { "the address" } else { context.address };
+    let port = context.address.rsplit_once(':').map_or("9444", |(_, port)| port);
     let retry = match context.retry_secs {
         Some(secs) => format!("It tries again in {secs} s."),
         None => "It tries again by itself.".to_owned(),
@@ -62,7 +63,7 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
         Code::AddressUnreachable => (
             format!("Nothing answers at {address}: {detail}."),
             retry,
-            vec![text("Check cable, address and firewall, port 9444.")],
+            vec![format!("Check cable, address and firewall, port {port}.")],
         ),
         Code::TlsFailed => (
             format!("{address} answers, but not as a Stratum join listener: {detail}."),
