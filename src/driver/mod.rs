@@ -22,6 +22,7 @@ use self::publish::Publisher;
 use crate::clock;
 use crate::config::{ConfigError, Settings};
 use crate::durable_file::{self, FileError, Lock};
+use crate::faults::{When, point};
 use crate::handoff::progress::{ProgressSocket, Senders};
 use crate::join::event::Event;
 use crate::join::fault::{Code, Fault};
@@ -75,6 +76,7 @@ pub async fn run(options: Options) -> Result<(), AgentError> {
     }
     let _lock = Lock::take(&paths.agent_lock())?;
     durable_file::sweep(&paths.state_dir())?;
+    durable_file::sweep_of(&paths.snapshot())?;
     let settings = Settings::load(paths)?;
     let boot_id = boot_id().ok_or(AgentError::BootId)?;
 
@@ -148,7 +150,9 @@ impl Driver {
         loop {
             self.publisher.publish(&self.turns, self.performer.machine());
             if self.performer.exiting() {
+                point("exit", When::Before);
                 self.publisher.last_words(&self.turns, self.performer.machine()).await;
+                point("exit", When::After);
                 return;
             }
             let wake = [self.performer.deadline(), self.publisher.deadline(), self.retry_journal];

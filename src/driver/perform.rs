@@ -194,9 +194,9 @@ impl Performer {
                     }
                 });
                 self.tasks.spawn(async move {
-                    point("firstboot-start", When::Before);
+                    point("firstboot-follow", When::Before);
                     let end = helper.start_firstboot(attempt, &sha256, log_cursor, events.clone()).await;
-                    point("firstboot-start", When::After);
+                    point("firstboot-follow", When::After);
                     // Through the same channel as the lines before it, so that it stays behind them.
                     let _ = events.send(Event::FirstbootEnded(end)).await;
                 });
@@ -245,7 +245,9 @@ impl Performer {
     fn probe(&mut self) {
         let (tx, options) = (self.tx.clone(), self.options.clone());
         self.tasks.spawn_blocking(move || {
+            point("probe", When::Before);
             let probed = probe(&options).map(Box::new);
+            point("probe", When::After);
             let _ = tx.blocking_send(Msg::Probed(probed));
         });
     }
@@ -291,10 +293,12 @@ impl Performer {
             None => None,
             Some(Err(fault)) => return vec![Event::CaAnswered(ca), Event::Polled(Err(fault))],
             Some(Ok(delivery)) => {
-                point("delivery-receive", When::During);
+                point("delivery-receive", When::Before);
                 self.redactor.learn(&delivery);
+                point("delivery-receive", When::During);
                 let view = check(&delivery);
                 self.delivery = Some(delivery);
+                point("delivery-receive", When::After);
                 Some(view)
             }
         };

@@ -103,7 +103,7 @@ impl Client {
     /// CA is only observed. The answer is unauthenticated.
     pub async fn observe(&self, endpoint: &Endpoint, pins: &[Pin]) -> Result<Observed, Fault> {
         let channel = Channel::once(&self.identity, endpoint, pins, self.limits)?;
-        let reply = channel.call(Call::get("/v1/join", Mismatch::UrlPin, SMALL)).await?;
+        let reply = channel.call(Call::get("/v1/join", Mismatch::UrlPin, SMALL).at("observe-send")).await?;
         let hello: Hello = reply.read()?;
         if hello.protocols.len() > 8 || hello.suites.len() > 8 {
             return Err(reply.invalid("more than 8 protocols"));
@@ -253,7 +253,7 @@ impl Client {
         join_id: &JoinId,
         body: &LogRequest,
     ) -> Result<Answered<LogAnswer>, Fault> {
-        let call = Call::post(&of(join_id, "/log"), body, Mismatch::Pinned, SMALL)?;
+        let call = Call::post(&of(join_id, "/log"), body, Mismatch::Pinned, SMALL)?.at("log-send");
         self.posted(Lane::Posts, endpoint, pins, call).await
     }
 

@@ -128,6 +128,8 @@ impl fmt::Debug for Identity {
 /// stays as it is.
 pub fn load_or_create(dir: &Path) -> Result<Loaded, IdentityError> {
     durable_file::make_dir(dir, 0o700)?;
+    // What a crash left of writing a key is half a secret.
+    durable_file::sweep(dir)?;
     let (key, made, notice) = match durable_file::read_private(&key_path(dir), CAP)? {
         None => (make_key(dir)?, true, None),
         Some(bytes) => {

@@ -516,8 +516,6 @@ impl Durable {
             "progress-store"
         } else if next.starts != self.starts {
             "start-store"
-        } else if next.seq_reserved != self.seq_reserved {
-            "seq-store"
         } else {
             "stop-store"
         }

@@ -45,6 +45,7 @@ fn write_changed(path: &std::path::Path, text: &str) -> Result<bool, Fault> {
     {
         return Ok(false);
     }
+    durable_file::sweep_of(path)?;
     durable_file::write_volatile(path, text.as_bytes(), 0o644, "banner-write")?;
     Ok(true)
 }

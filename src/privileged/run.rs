@@ -117,6 +117,7 @@ impl Run {
     /// Says that this run may be running from now on.
     pub(super) fn mark_started(&self, said: &Attempt) -> Result<(), FileError> {
         durable_file::make_dir(&self.dir, 0o700)?;
+        durable_file::sweep(&self.dir)?;
         durable_file::write_volatile(&self.log(), b"", 0o600, "firstboot-log")?;
         let text = serde_json::to_vec(said).unwrap_or_default();
         durable_file::write(&self.dir.join("started.json"), &text, 0o600, "firstboot-marker")
