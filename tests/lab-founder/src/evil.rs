@@ -172,10 +172,14 @@ pub struct Scripted {
 pub(crate) enum Layer {
     /// Before the handshake, or in it.
     Connection,
+    /// Instead of handling the request.
+    Request,
     /// The bytes of an answer.
     Bytes,
-    /// The answer.
-    Core,
+    /// Instead of the answer, or in how it is made.
+    Before,
+    /// The finished answer.
+    After,
 }
 
 /// The faults that still wait.
@@ -212,8 +216,8 @@ impl Evil {
             | Evil::OtherJoinCa
             | Evil::HugeCertificate
             | Evil::OtherLeafSameCa => Layer::Connection,
-            Evil::ResetBeforeAnswer
-            | Evil::ResetAfterRequest
+            Evil::ResetBeforeAnswer | Evil::NeverAnswer => Layer::Request,
+            Evil::ResetAfterRequest
             | Evil::HalfClose
             | Evil::OneBytePerSecond
             | Evil::CloseMidBody { .. }
@@ -225,9 +229,13 @@ impl Evil {
             | Evil::Redirect
             | Evil::GzipBody
             | Evil::WrongContentLength
-            | Evil::InformationalFlood
-            | Evil::NeverAnswer => Layer::Bytes,
-            _ => Layer::Core,
+            | Evil::InformationalFlood => Layer::Bytes,
+            Evil::WrongCode
+            | Evil::ProtocolVersionOnly { .. }
+            | Evil::ForgetRecord
+            | Evil::RefuseWith { .. }
+            | Evil::RefuseThenAccept { .. } => Layer::Before,
+            _ => Layer::After,
         }
     }
 }
@@ -276,8 +284,20 @@ impl EvilPlan {
 
     /// The first fault of this layer for this call, counted down.
     pub(crate) fn take(&self, step: Option<Step>, layer: Layer) -> Option<Evil> {
+        self.take_if(step, layer, |_| true)
+    }
+
+    /// The same among those that apply; the others wait on.
+    pub(crate) fn take_if(
+        &self,
+        step: Option<Step>,
+        layer: Layer,
+        applies: impl Fn(&Evil) -> bool,
+    ) -> Option<Evil> {
         let mut script = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |s: &Scripted| s.evil.layer() == layer && (s.at == Step::Any || Some(s.at) == step);
+        let fits = |s: &Scripted| {
+            s.evil.layer() == layer && (s.at == Step::Any || Some(s.at) == step) && applies(&s.evil)
+        };
         for at in 0..script.len() {
             let scripted = &mut script[at];
             if !fits(scripted) {
@@ -309,16 +329,17 @@ mod tests {
     #[test]
     fn a_fault_waits_for_its_call_and_counts_down() {
         let plan = EvilPlan::new(vec![Scripted { skip: 1, ..Evil::WrongCode.times(Step::Proof, 2) }]);
-        let take = |step| plan.take(Some(step), Layer::Core);
+        let take =
+            |step| plan.take(Some(step), if step == Step::Proof { Layer::Before } else { Layer::After });
         assert_eq!(take(Step::Poll), None);
         assert_eq!(take(Step::Proof), None, "the first one passes");
         assert_eq!(take(Step::Proof), Some(Evil::WrongCode));
         assert_eq!(take(Step::Proof), Some(Evil::WrongCode));
         assert_eq!(take(Step::Proof), None);
-        plan.add(Evil::RefuseThenAccept { n: 2 }.always(Step::Poll));
-        assert!(take(Step::Poll).is_some());
-        assert!(take(Step::Poll).is_some());
-        assert!(take(Step::Poll).is_none());
+        plan.add(Evil::RefuseThenAccept { n: 2 }.always(Step::Proof));
+        assert!(take(Step::Proof).is_some());
+        assert!(take(Step::Proof).is_some());
+        assert!(take(Step::Proof).is_none());
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Faults that change an answer and need no socket. Touches the answer, and for `ForgetRecord` the store.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::evil::{Evil, Step};
+use crate::evil::{Evil, Layer, Step};
 use crate::founder::{Founder, lock};
 use crate::http::{Peer, Refusal, Request, Response};
 
@@ -26,59 +29,102 @@ pub(crate) fn before(founder: &Founder, evil: &Evil, peer: &Peer, request: &Requ
     }
 }
 
-/// Changes a finished answer.
-pub(crate) fn after(founder: &Founder, evil: &Evil, peer: &Peer, request: &Request, response: &mut Response) {
-    let step = Step::of(&request.method, &request.path);
-    let mut body = response.value();
-    match (evil, step) {
-        (Evil::AnswerAtOnceFlood, _) => {
-            response.hold = None;
-            return;
-        }
-        (Evil::ConfirmOfOtherSession, Some(Step::Proof)) => {
-            let own = body["confirm"].as_str().map(str::to_owned);
-            let mut last = lock(&founder.last_confirm);
-            if let Some(other) = std::mem::replace(&mut *last, own) {
-                body["confirm"] = json!(other);
-            }
-        }
-        (Evil::BadNodeYaml, _) => {
-            if let Some(yaml) = body.pointer_mut("/delivery/nodeYaml") {
-                *yaml = json!("node: [unclosed\n\tname: \"x\n");
-            }
-        }
-        (Evil::HostileText, _) => hostile(&mut body),
-        (evil, Some(step)) => change(founder, evil, step, peer, request, &mut body),
-        _ => return,
-    }
+/// Changes a finished answer. A held poll is changed when it is answered, except by what makes it answered at once.
+pub(crate) fn after(
+    founder: &Founder,
+    step: Option<Step>,
+    peer: &Peer,
+    request: &Request,
+    response: &mut Response,
+) {
+    let Ok(mut body) = serde_json::from_slice::<Body>(&response.body) else { return };
+    let held = response.hold.is_some();
+    let applies = |evil: &Evil| match evil {
+        Evil::AnswerAtOnceFlood => held,
+        Evil::UnknownState | Evil::BackwardState => body.contains_key("state"),
+        Evil::DeliveryBeforeApproval => body.contains_key("state") && !body.has("delivery"),
+        _ if held => false,
+        Evil::BadNodeYaml => body.has("delivery"),
+        Evil::WrongPairingCode => body.has("pairingCode"),
+        Evil::OtherJoinIdOnRetry | Evil::OtherNonceOnRetry => body.has("founderNonce"),
+        Evil::ReflectMessage
+        | Evil::OffCurveMessage
+        | Evil::LowOrderMessage
+        | Evil::SkipConfirm
+        | Evil::ConfirmOfOtherSession => body.has("proofId"),
+        _ => true,
+    };
+    let Some(evil) = founder.evil.take_if(step, Layer::After, applies) else { return };
+    response.hold = None;
+    change(founder, &evil, peer, request, &mut body);
     response.body = serde_json::to_vec(&body).unwrap_or_default();
 }
 
-fn change(founder: &Founder, evil: &Evil, step: Step, peer: &Peer, request: &Request, body: &mut Value) {
-    let has = |body: &Value, key: &str| body.get(key).is_some_and(|v| !v.is_null());
-    match (evil, step) {
-        (Evil::ReflectMessage, Step::Proof) if has(body, "msg") => {
+/// The top level of an answer. What is below is kept byte for byte, so that a delivery keeps its digest.
+type Body = BTreeMap<String, Box<RawValue>>;
+
+trait Fields {
+    fn has(&self, key: &str) -> bool;
+    fn text(&self, key: &str) -> Option<String>;
+    fn set(&mut self, key: &str, value: &Value);
+}
+
+// === impl Fields ===
+
+impl Fields for Body {
+    fn has(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|v| v.get() != "null")
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.get(key)?.get()).ok()
+    }
+
+    fn set(&mut self, key: &str, value: &Value) {
+        // The text of a Value is JSON.
+        if let Ok(raw) = RawValue::from_string(value.to_string()) {
+            self.insert(key.to_owned(), raw);
+        }
+    }
+}
+
+fn change(founder: &Founder, evil: &Evil, peer: &Peer, request: &Request, body: &mut Body) {
+    match evil {
+        Evil::ReflectMessage => {
             let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-            body["msg"] = asked["msg"].clone();
+            body.set("msg", &asked["msg"]);
         }
-        (Evil::OffCurveMessage, Step::Proof) if has(body, "msg") => body["msg"] = point(2),
-        (Evil::LowOrderMessage, Step::Proof) if has(body, "msg") => body["msg"] = point(1),
-        (Evil::SkipConfirm, Step::Proof) if has(body, "confirm") => body["confirm"] = base64(&[0; 32]),
-        (Evil::OtherJoinIdOnRetry, Step::Confirm) if has(body, "joinId") && again(founder, peer) => {
-            body["joinId"] = json!("nj-0ther1d0");
+        Evil::OffCurveMessage => body.set("msg", &point(2)),
+        Evil::LowOrderMessage => body.set("msg", &point(1)),
+        Evil::SkipConfirm => body.set("confirm", &base64(&[0; 32])),
+        Evil::ConfirmOfOtherSession => {
+            let own = body.text("confirm");
+            if let Some(other) = std::mem::replace(&mut *lock(&founder.last_confirm), own) {
+                body.set("confirm", &json!(other));
+            }
         }
-        (Evil::OtherNonceOnRetry, Step::Confirm) if has(body, "founderNonce") && again(founder, peer) => {
-            body["founderNonce"] = base64(&[0x42; 32]);
-        }
-        (Evil::WrongPairingCode, _) if has(body, "pairingCode") => body["pairingCode"] = json!("AAA-AAA"),
-        (Evil::UnknownState, _) if has(body, "state") => body["state"] = json!("quantum-superposition"),
-        (Evil::BackwardState, _) if has(body, "state") => body["state"] = json!("registering"),
-        (Evil::DeliveryBeforeApproval, _) if has(body, "state") => {
-            body["delivery"] = json!({
+        Evil::OtherJoinIdOnRetry if again(founder, peer) => body.set("joinId", &json!("nj-0ther1d0")),
+        Evil::OtherNonceOnRetry if again(founder, peer) => body.set("founderNonce", &base64(&[0x42; 32])),
+        Evil::WrongPairingCode => body.set("pairingCode", &json!("AAA-AAA")),
+        Evil::UnknownState => body.set("state", &json!("quantum-superposition")),
+        Evil::BackwardState => body.set("state", &json!("registering")),
+        Evil::DeliveryBeforeApproval => body.set(
+            "delivery",
+            &json!({
                 "nodeYaml": "node:\n  name: decoy\n",
                 "bundle": { "clusterId": "cl-decoy", "nodes": [{ "nodeId": "n-decoy" }], "nodeCert": "decoy" },
-            });
+            }),
+        ),
+        Evil::BadNodeYaml => {
+            let delivery = body.get("delivery").and_then(|d| serde_json::from_str::<Body>(d.get()).ok());
+            if let Some(mut delivery) = delivery {
+                delivery.set("nodeYaml", &json!("node: [unclosed\n\tname: \"x\n"));
+                if let Ok(raw) = serde_json::value::to_raw_value(&delivery) {
+                    body.insert("delivery".to_owned(), raw);
+                }
+            }
         }
+        Evil::HostileText => hostile(body),
         _ => {}
     }
 }
@@ -118,7 +164,7 @@ fn base64(bytes: &[u8]) -> Value {
 
 /// Puts into every text that is only shown what would move a cursor, hide a line or forge one. The pairing code, the ids and the
 /// delivery stay, so that the join goes on.
-fn hostile(body: &mut Value) {
+fn hostile(body: &mut Body) {
     const TEXTS: [&str; 12] = [
         "reason",
         "waitReason",
@@ -133,17 +179,15 @@ fn hostile(body: &mut Value) {
         "codeExpiresAt",
         "expiresAt",
     ];
-    let nasty =
-        "\u{1b}[2J\u{1b}]0;pwned\u{7}\u{9b}31m\r\nPairing code: AAA-AAA\n\u{202e}gnorw\u{200b}\u{0}\u{85}end";
-    let Some(map) = body.as_object_mut() else { return };
-    for (key, value) in map.iter_mut() {
-        if TEXTS.contains(&key.as_str()) {
-            *value = json!(nasty);
-        }
+    let nasty = json!(
+        "\u{1b}[2J\u{1b}]0;pwned\u{7}\u{9b}31m\r\nPairing code: AAA-AAA\n\u{202e}gnorw\u{200b}\u{0}\u{85}end"
+    );
+    for key in TEXTS.into_iter().filter(|key| body.contains_key(*key)).collect::<Vec<_>>() {
+        body.set(key, &nasty);
     }
-    if map.contains_key("state") {
-        map.insert("reason".to_owned(), json!(nasty));
-        map.insert("waitReason".to_owned(), json!(nasty));
+    if body.contains_key("state") {
+        body.set("reason", &nasty);
+        body.set("waitReason", &nasty);
     }
 }
 

@@ -125,22 +125,25 @@ impl Founder {
     pub fn dispatch(&self, now: i64, peer: Peer, request: &Request) -> Response {
         self.record(now, peer, request);
         let step = Step::of(&request.method, &request.path);
-        let evil = self.evil.take(step, Layer::Core);
+        let evil = self.evil.take(step, Layer::Before);
         if let Some(evil) = &evil
             && let Some(response) = crate::evil_core::before(self, evil, &peer, request)
         {
             return response;
         }
         let mut response = self.answer(now, peer, request, evil.as_ref());
-        if let Some(evil) = &evil {
-            crate::evil_core::after(self, evil, &peer, request, &mut response);
-        }
+        crate::evil_core::after(self, step, &peer, request, &mut response);
         response
     }
 
-    /// Asks a held poll again, without counting it as a new request and without faults.
-    pub fn ask_again(&self, now: i64, peer: Peer, request: &Request) -> Response {
-        self.answer(now, peer, request, None)
+    /// Asks a held poll again, without counting it as a new request. `last` when its wait is over: then it is answered.
+    pub fn ask_again(&self, now: i64, peer: Peer, request: &Request, last: bool) -> Response {
+        let mut response = self.answer(now, peer, request, None);
+        if last {
+            response.hold = None;
+        }
+        crate::evil_core::after(self, Some(Step::Poll), &peer, request, &mut response);
+        response
     }
 
     /// One call on the admin listener.

@@ -125,8 +125,10 @@ fn queue(founder: &Founder, tx: &Tx<'_>, now: i64, switches: &Switches, joins: &
         let reason = match &first {
             None => {
                 deliver::start(founder, tx, now, join)?;
-                first = Some(format!("join of {} is running", name(join)));
                 changed = true;
+                if join.state.runs() {
+                    first = Some(format!("join of {} is running", name(join)));
+                }
                 continue;
             }
             Some(reason) if place == 1 => reason.clone(),

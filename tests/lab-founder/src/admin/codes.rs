@@ -78,7 +78,7 @@ fn make(founder: &Founder, now: i64, ttl_secs: u64, note: &str) -> Result<Create
                 return Ok(false);
             }
             // Tries at this selector from before it existed are nobody's.
-            tx.forget_tries(&row.selector)?;
+            tx.forget_strangers()?;
             tx.put_code(&row)?;
             Ok(true)
         })?;

@@ -8,6 +8,7 @@ use crate::approve::addresses::Held;
 use crate::approve::check::{Ground, check};
 use crate::approve::decode::approve_request;
 use crate::approve::inventory::Inventory;
+use crate::approve::node_yaml;
 use crate::founder::Founder;
 use crate::http::{Handled, Request, Response, field, refuse};
 use crate::join_api::body;
@@ -57,10 +58,15 @@ pub(super) fn approve(founder: &Founder, id: &str, request: &Request) -> Handled
                 return Err(refuse::approval_refused(errors).into());
             }
         };
+        let node_id = match join.node_id.take() {
+            Some(id) => id,
+            None => new_node_id(founder, tx)?,
+        };
+        // What firstboot could not read is refused now, not when its turn has come.
+        node_yaml::text(&assignment, &node_id, &founder.secrets.cluster_id, &founder.config.cluster)
+            .map_err(|e| refuse::approval_refused(vec![field("", e.to_string())]))?;
         join.assignment = Some(assignment);
-        if join.node_id.is_none() {
-            join.node_id = Some(new_node_id(founder, tx)?);
-        }
+        join.node_id = Some(node_id);
         if join.approved_order.is_none() {
             join.approved_order = Some(i64::try_from(tx.next("approvals")?).unwrap_or(i64::MAX));
         }

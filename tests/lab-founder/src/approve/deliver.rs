@@ -5,33 +5,37 @@ use stratum_join::protocol::encoding::B64;
 use super::addresses::Cidr;
 use super::assignment::Assignment;
 use super::{bundle, node_yaml};
-use crate::founder::{Founder, tracing_line};
+use crate::founder::Founder;
 use crate::http::{Handled, refuse};
-use crate::model::{Binding, Join, JoinState, Member, MemberState};
+use crate::model::{Binding, Failed, Join, JoinState, Member, MemberState};
 use crate::store::{Delivery, Tx};
+use crate::tls::{CertError, Leaf};
 
 pub(crate) fn start(founder: &Founder, tx: &Tx<'_>, now: i64, join: &mut Join) -> Handled<()> {
     // Approval sets both; a row without them is a broken database and the join stays where it is.
     let (Some(assignment), Some(node_id)) = (join.assignment.clone(), join.node_id.clone()) else {
         return Err(refuse::unavailable().into());
     };
+    // Everything that can fail comes first, so that a join that cannot be prepared fails alone and the queue goes on.
+    let prepared =
+        node_yaml::text(&assignment, &node_id, &founder.secrets.cluster_id, &founder.config.cluster)
+            .map_err(|e| e.to_string())
+            .and_then(|yaml| Ok((yaml, leaf(founder, &node_id).map_err(|e| e.to_string())?)));
+    let (node_yaml, (key, leaf)) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            join.state = JoinState::Failed;
+            let title = "Preparing the node's configuration".to_owned();
+            join.failed = Some(Failed { step: "join".to_owned(), title, error });
+            return Ok(tx.put_join(join)?);
+        }
+    };
     let generation = tx.next("generation")?;
-    let leaf = founder.cluster_ca.node_leaf(&node_id).and_then(|leaf| Ok((leaf.fingerprint()?, leaf)));
-    let (key, leaf) = leaf.map_err(|e| {
-        tracing_line("no node certificate", &e);
-        refuse::unavailable()
-    })?;
     tx.put_member(&member(tx, &node_id, &assignment, B64(key))?)?;
-    // The founder and the other members apply at once, or a test says when.
     let token = format!("hvs.{}", founder.entropy.hex64()?);
     let members = tx.members()?;
     let bundle = bundle::text(founder, join, &node_id, &members, generation, &leaf, token)
         .map_err(crate::store::StoreError::from)?;
-    let yaml = node_yaml::text(&assignment, &node_id, &founder.secrets.cluster_id, &founder.config.cluster);
-    let node_yaml = yaml.map_err(|e| {
-        tracing_line("no node.yaml", &e);
-        refuse::unavailable()
-    })?;
     join.attempt += 1;
     join.state = JoinState::Delivering;
     join.generation = Some(generation);
@@ -46,6 +50,11 @@ pub(crate) fn start(founder: &Founder, tx: &Tx<'_>, now: i64, join: &mut Join) -
     tx.put_delivery(&join.id, &Delivery { attempt: join.attempt, node_yaml, bundle })?;
     tx.put_join(join)?;
     Ok(())
+}
+
+fn leaf(founder: &Founder, node_id: &str) -> Result<([u8; 32], Leaf), CertError> {
+    let leaf = founder.cluster_ca.node_leaf(node_id)?;
+    Ok((leaf.fingerprint()?, leaf))
 }
 
 fn member(tx: &Tx<'_>, node_id: &str, assignment: &Assignment, key: B64<32>) -> Handled<Member> {

@@ -60,7 +60,11 @@ pub(crate) fn progress(founder: &Founder, now: i64, peer: Peer, id: &str, reques
             return Err(refuse::conflict(join.state).into());
         }
         heard(&mut join, now);
-        if report.seq > join.last_seq {
+        // A late word of an attempt that is over must not end the present one.
+        let late = report.attempt.is_some_and(|attempt| attempt < join.attempt);
+        if report.seq > join.last_seq && late {
+            join.last_seq = report.seq;
+        } else if report.seq > join.last_seq {
             join.last_seq = report.seq;
             note_step(&mut join, now, &report);
             move_on(tx, now, &mut join, &report)?;

@@ -146,19 +146,17 @@ impl Joiner {
             Err(response) => return response,
         };
         let step = Step::of(&request.method, &request.path);
-        let evil = self.core.evil.take(step, Layer::Bytes);
-        if matches!(evil, Some(Evil::ResetBeforeAnswer)) {
-            return self.give(Act::Reset).await;
-        }
-        if matches!(evil, Some(Evil::NeverAnswer)) {
-            return std::future::pending().await;
+        match self.core.evil.take(step, Layer::Request) {
+            Some(Evil::ResetBeforeAnswer) => return self.give(Act::Reset).await,
+            Some(_) => return std::future::pending().await,
+            None => {}
         }
         let response = self.handle(&request).await;
         if matches!(step, Some(Step::Proof | Step::Confirm)) {
             let floor = Duration::from_millis(self.core.config.limits.proof_floor_ms);
             tokio::time::sleep_until(arrived + floor).await;
         }
-        match evil.and_then(|evil| Act::of(&evil, &response)) {
+        match self.core.evil.take(step, Layer::Bytes).and_then(|evil| Act::of(&evil, &response)) {
             Some(act) => self.give(act).await,
             None => response,
         }
@@ -192,8 +190,8 @@ impl Joiner {
                 () = tokio::time::sleep_until(deadline) => true,
                 _ = &mut held.evicted => true,
             };
-            let response = core.ask_again(core.config.clock.now_ms(), self.peer, &again);
-            if over || response.hold.is_none() {
+            let response = core.ask_again(core.config.clock.now_ms(), self.peer, &again, over);
+            if response.hold.is_none() {
                 return response;
             }
         }

@@ -82,9 +82,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Forgets who tried at a selector; done when a code of that selector is made.
-    pub(crate) fn forget_tries(&self, selector: &str) -> Result<(), StoreError> {
-        self.0.execute("DELETE FROM tries WHERE selector = ?1", [selector])?;
+    /// Forgets who tried at selectors that no code has, among them the one that is about to get a code.
+    pub(crate) fn forget_strangers(&self) -> Result<(), StoreError> {
+        self.0.execute("DELETE FROM tries WHERE selector NOT IN (SELECT selector FROM codes)", [])?;
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 mod approve;
 mod codes;
+mod faults;
 mod lifecycle;
 mod network;
 mod registration;
