@@ -84,37 +84,42 @@ impl Telemetry {
     }
 
     /// The first line of a process.
-    pub fn started(&mut self, start: &Start<'_>, context: &Context<'_>, now: Now) {
-        self.tell(message::of_start(start, context), context, now);
+    pub fn started(&mut self, start: &Start<'_>, context: &Context<'_>, now: Now) -> Message {
+        let message = message::of_start(start, context);
+        self.tell(&message, context, now);
+        message
     }
 
     /// Tells one notice. An identical fault is told at the attempts 1, 2, 3, 5 and 10, then once an hour; at most 20 lines a minute
     /// besides state changes and what concerns trust.
-    pub fn say(&mut self, notice: &Notice, context: &Context<'_>, now: Now) {
-        let message = message::of(notice, context, now, self.damper.step_took(notice, now.boot_ms));
+    ///
+    /// Gives what was told, for the log screen.
+    pub fn say(&mut self, notice: &Notice, context: &Context<'_>, now: Now) -> Option<Message> {
+        let mut message = message::of(notice, context, now, self.damper.step_took(notice, now.boot_ms));
         match self.damper.judge(notice, now) {
-            Verdict::Tell => self.tell(message, context, now),
+            Verdict::Tell => {}
             Verdict::Repeated { times, since } => {
-                let text = format!("{} (repeated {times} times since {since})", message.text);
-                self.tell(Message { text, ..message }, context, now);
+                message.text = format!("{} (repeated {times} times since {since})", message.text);
             }
-            Verdict::Silent => {}
+            Verdict::Silent => return None,
         }
+        self.tell(&message, context, now);
+        Some(message)
     }
 
     /// The first red row of the network diagnosis.
     pub fn diagnosis(&mut self, text: &Safe<400>, context: &Context<'_>, now: Now) {
-        self.tell(message::of_diagnosis(text), context, now);
+        self.tell(&message::of_diagnosis(text), context, now);
     }
 
-    fn tell(&mut self, message: Message, context: &Context<'_>, now: Now) {
+    fn tell(&mut self, message: &Message, context: &Context<'_>, now: Now) {
         let always = message.always;
         let (fits, suppressed) = self.damper.room(always, now.boot_ms);
         if suppressed > 0 {
             emit(&message::of_suppressed(suppressed), context);
         }
         if fits {
-            emit(&message, context);
+            emit(message, context);
         }
     }
 }

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::RootArg;
+use crate::config::LogLevel;
 use crate::driver::{self, Options};
 use crate::join::fault::chain_of;
+use crate::telemetry::Telemetry;
 
 /// The program that stage 2 of an install is (product documentation).
 const FIRSTBOOT: &str = "/usr/bin/firstboot";
@@ -37,8 +39,8 @@ pub fn run(args: Args) -> ExitCode {
         };
     let options =
         Options { paths: args.root.paths(), firstboot: args.firstboot, probe_root: args.probe_root };
-    tracing_subscriber::fmt().with_target(false).with_writer(std::io::stderr).init();
-    match runtime.block_on(driver::run(options)) {
+    let telemetry = Telemetry::init(LogLevel::Info);
+    match runtime.block_on(driver::run(options, telemetry)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("the agent cannot run: {}", chain_of(&error));

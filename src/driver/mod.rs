@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-pub use perform::SELF_UPGRADE;
+pub use perform::{SELF_UPGRADE, release};
 pub use turns::{Store, Turns};
 
 use self::perform::{Msg, Performer};
@@ -32,6 +32,7 @@ use crate::journal::{Found, Journal, JournalError};
 use crate::paths::Paths;
 use crate::privileged::{FirstbootRunner, InProcess};
 use crate::request::JoinRequest;
+use crate::telemetry::Telemetry;
 
 /// How one agent is run.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ pub enum AgentError {
 }
 
 /// Runs the agent until it has joined.
-pub async fn run(options: Options) -> Result<(), AgentError> {
+pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentError> {
     let started_ms = clock::boot_ms();
     let paths = &options.paths;
     for (dir, mode) in [(paths.state_dir(), 0o700), (paths.public_dir(), 0o755), (paths.run_dir(), 0o755)] {
@@ -78,6 +79,7 @@ pub async fn run(options: Options) -> Result<(), AgentError> {
     durable_file::sweep(&paths.state_dir())?;
     durable_file::sweep_of(&paths.snapshot())?;
     let settings = Settings::load(paths)?;
+    telemetry.set_level(settings.log);
     let boot_id = boot_id().ok_or(AgentError::BootId)?;
 
     let journal = Journal::at(paths.journal());
@@ -109,13 +111,15 @@ pub async fn run(options: Options) -> Result<(), AgentError> {
     let helper = InProcess::new(paths.clone(), runner, boot_id.clone());
 
     let (turns, effects) = Turns::begin(durable, env, clock::now(), JournalStore(journal));
-    let publisher = Publisher::new(paths.clone(), helper.clone(), started_ms, turns.state(), tx.clone());
+    let publisher =
+        Publisher::new(paths.clone(), helper.clone(), started_ms, turns.state(), tx.clone(), telemetry);
     let performer = Performer::new(options.clone(), helper, boot_id, tx);
     let mut driver = Driver { turns, performer, publisher, progress, rx, retry_journal: None };
     for notice in early {
         driver.publisher.say(&notice, driver.turns.state());
     }
-    driver.publisher.started(driver.turns.state());
+    let release = perform::release(&options.paths);
+    driver.publisher.started(driver.turns.state(), release.as_deref());
     driver.perform(effects);
     driver.read_request();
     driver.serve().await;
@@ -243,7 +247,10 @@ impl Driver {
 
     fn read_settings(&mut self) {
         match Settings::load(self.performer.paths()) {
-            Ok(settings) => self.turns.set_poll_wait(settings.poll_wait_seconds),
+            Ok(settings) => {
+                self.turns.set_poll_wait(settings.poll_wait_seconds);
+                self.publisher.set_level(settings.log);
+            }
             Err(error) => tracing::warn!("the settings are not taken: {error}"),
         }
     }

@@ -476,6 +476,12 @@ fn probe(options: &Options) -> Result<Probed, Fault> {
     Ok(Probed { inventory, product_uuid, install_id })
 }
 
+/// `VERSION_ID` of the running OS: of the root when it has one, else of this machine.
+pub fn release(paths: &Paths) -> Option<String> {
+    let of = |roots: std::io::Result<Roots>| hwprobe::release(&roots.ok()?).map(|r| r.as_str().to_owned());
+    of(Roots::under(paths.root())).or_else(|| of(Roots::live()))
+}
+
 /// Our address towards the founder, as the kernel's routes say. Connecting a UDP socket sends nothing.
 fn local_address(endpoint: &Endpoint) -> Option<IpAddr> {
     let crate::protocol::url::Host::Ip(ip) = endpoint.host else { return None };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use console::banner;
-use console::snapshot::{LogLine, Snapshot, State as Word};
+use console::snapshot::{Level, LogLine, Snapshot, State as Word};
 use console::text::Safe;
 use sd_notify::NotifyState;
 use tokio::sync::mpsc::Sender;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::perform::Msg;
 use super::turns::{Store, Turns};
 use crate::clock;
+use crate::config::LogLevel;
 use crate::durable_file;
 use crate::join::fault::Fault;
 use crate::join::notice::Notice;
@@ -20,6 +21,7 @@ use crate::join::state::State;
 use crate::paths::Paths;
 use crate::privileged::{InProcess, Privileged};
 use crate::report::{self, Agent, Facts, Machine};
+use crate::telemetry::{Context, Message, Priority, Start, Telemetry};
 
 /// Longest gap between two writes while something goes on.
 const HEARTBEAT_BUSY: Duration = Duration::from_secs(5);
@@ -43,6 +45,7 @@ pub(super) struct Publisher {
     banner: Banner,
     ready: bool,
     tx: Sender<Msg>,
+    telemetry: Telemetry,
 }
 
 #[derive(Default)]
@@ -64,6 +67,7 @@ impl Publisher {
         started_mono: u64,
         state: &State,
         tx: Sender<Msg>,
+        telemetry: Telemetry,
     ) -> Self {
         let agent = Agent {
             version: env!("CARGO_PKG_VERSION"),
@@ -83,32 +87,44 @@ impl Publisher {
             banner: Banner::default(),
             ready: false,
             tx,
+            telemetry,
         }
     }
 
     /// One line for journald and for the log screen.
-    pub(super) fn say(&mut self, notice: &Notice, _state: &State) {
-        let (level, text) = report::line(notice);
-        match level {
-            console::snapshot::Level::Error => tracing::error!("{text}"),
-            console::snapshot::Level::Warn => tracing::warn!("{text}"),
-            _ => tracing::info!("{text}"),
-        }
+    pub(super) fn say(&mut self, notice: &Notice, state: &State) {
+        let told = self.telemetry.say(notice, &context(state, self.seq), clock::now());
+        self.keep(told);
+    }
+
+    pub(super) fn started(&mut self, state: &State, release: Option<&str>) {
+        let start = Start {
+            version: self.facts.agent.version,
+            release,
+            state: state.word().unwrap_or("none"),
+            start: u64::from(self.facts.agent.restarts) + 1,
+        };
+        let told = self.telemetry.started(&start, &context(state, self.seq), clock::now());
+        self.keep(Some(told));
+    }
+
+    /// The settings were read again.
+    pub(super) fn set_level(&self, level: LogLevel) {
+        self.telemetry.set_level(level);
+    }
+
+    fn keep(&mut self, told: Option<Message>) {
+        let Some(message) = told else { return };
+        let level = match message.priority {
+            Priority::Crit | Priority::Err => Level::Error,
+            Priority::Warning => Level::Warn,
+            Priority::Notice | Priority::Info => Level::Info,
+        };
         let at = Safe::clean(report::rfc3339(clock::wall_ms()));
-        self.log.push_back(LogLine { at, level, text: Safe::clean(text) });
+        self.log.push_back(LogLine { at, level, text: Safe::clean(message.text) });
         if self.log.len() > LOG_LINES {
             self.log.pop_front();
         }
-    }
-
-    pub(super) fn started(&mut self, state: &State) {
-        let word = state.word().unwrap_or("none");
-        let text = format!(
-            "stratum-join {} started: state {word}, start {}",
-            self.facts.agent.version,
-            self.facts.agent.restarts + 1
-        );
-        self.say(&Notice::Info(Safe::clean(text)), state);
     }
 
     /// The request on disk cannot be used; the present one goes on.
@@ -255,6 +271,17 @@ impl Publisher {
             // The text moved on meanwhile: write once more with the next publish.
             self.next_write = Some(Instant::now());
         }
+    }
+}
+
+/// What stands beside every line of journald.
+fn context(state: &State, seq: u64) -> Context<'_> {
+    let record = state.d.registration.as_ref();
+    Context {
+        seq,
+        join_id: record.map(|r| r.join_id.as_str()),
+        pairing: record.map(|r| r.pairing_code.as_str()),
+        endpoint: state.v.request.as_ref().map(|r| r.endpoint.as_str()),
     }
 }
 

@@ -2,12 +2,10 @@
 //!
 //! Must never show a secret: no join code, no nonce, nothing of a delivery but the node's and the cluster's id.
 
-mod lines;
 mod machine;
 mod snapshot;
 mod words;
 
-pub use lines::line;
 pub use machine::Machine;
 pub use snapshot::{Agent, Facts, rfc3339, snapshot};
 pub use words::next_lines;

@@ -9,7 +9,6 @@ use super::words;
 use crate::join::advice::{Advice, Context, advice};
 use crate::join::event::Now;
 use crate::join::fault::{Class, Code, Fault};
-use crate::join::may_retry;
 use crate::join::state::{Handoff, Lane, Phase, Proof, Slot, Stage, State, Trouble};
 use crate::protocol::wire::StepStatus;
 
@@ -131,9 +130,8 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
             .map(|(text, at)| shown::LastMessage { text: text.clone(), at_mono: *at }),
         do_not_power_off: matches!(phase, Phase::Delivering | Phase::Installing),
         actions: shown::Actions {
-            retry: phase != Phase::Joined
-                && (matches!(state.v.main, Lane::Delayed(_))
-                    || state.d.stop.as_ref().is_some_and(|f| may_retry(f.code))),
+            // The control socket that carries them comes with its own unit; until then no key is offered that would not work.
+            retry: false,
             check: false,
             identify: false,
         },
