@@ -119,7 +119,8 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
         driver.publisher.say(&notice, driver.turns.state());
     }
     let release = perform::release(&options.paths);
-    driver.publisher.started(driver.turns.state(), release.as_deref());
+    let saved = JoinRequest::load(&options.paths).ok().flatten().map(|r| r.endpoint.to_string());
+    driver.publisher.started(driver.turns.state(), release.as_deref(), saved.as_deref());
     driver.perform(effects);
     driver.read_request();
     driver.serve().await;

@@ -97,14 +97,15 @@ impl Publisher {
         self.keep(told);
     }
 
-    pub(super) fn started(&mut self, state: &State, release: Option<&str>) {
+    pub(super) fn started(&mut self, state: &State, release: Option<&str>, endpoint: Option<&str>) {
         let start = Start {
             version: self.facts.agent.version,
             release,
             state: state.word().unwrap_or("none"),
             start: u64::from(self.facts.agent.restarts) + 1,
         };
-        let told = self.telemetry.started(&start, &context(state, self.seq), clock::now());
+        let context = Context { endpoint, ..context(state, self.seq) };
+        let told = self.telemetry.started(&start, &context, clock::now());
         self.keep(Some(told));
     }
 
