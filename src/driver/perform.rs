@@ -201,7 +201,7 @@ impl Performer {
                     let _ = events.send(Event::FirstbootEnded(end)).await;
                 });
             }
-            effect => self.to_founder(effect, pins),
+            effect => self.ask_founder(effect, pins),
         }
         Vec::new()
     }
@@ -338,7 +338,7 @@ impl Performer {
         })
     }
 
-    fn to_founder(&mut self, effect: Effect, pins: Vec<Pin>) {
+    fn ask_founder(&mut self, effect: Effect, pins: Vec<Pin>) {
         let request = self.request.clone();
         let (Some(client), Some(request)) = (self.client.clone(), request) else {
             let fault = Fault::new(Code::Local, "the join request is gone");

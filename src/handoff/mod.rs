@@ -2,10 +2,6 @@
 //!
 //! Touches the progress socket and nothing else; placing files and starting firstboot is `privileged`'s. Must never change a byte of the
 //! delivery (the byte rule of docs/protocol.md section 3.7) and never print one.
-#![allow(
-    clippy::result_large_err,
-    reason = "a fault is made once per failed hand-off: its size is nothing beside the files"
-)]
 
 pub mod check;
 pub mod progress;

@@ -3,10 +3,6 @@
 //! This file touches nothing: it is the port. [`InProcess`] runs the verbs in the agent itself, for development, tests and the demo;
 //! on a node the helper runs the same functions behind its socket. Every verb checks for itself, whatever the caller says, and every
 //! verb can be repeated.
-#![allow(
-    clippy::result_large_err,
-    reason = "a fault is made once per failed hand-off: its size is nothing beside the files"
-)]
 
 mod banner;
 mod delivery;

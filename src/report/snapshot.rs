@@ -143,7 +143,7 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
 /// Only a code that both sides agreed on is shown.
 fn agreed(state: &State) -> bool {
     state.d.registration.as_ref().is_some_and(|r| r.state.as_str() != "registering")
-        && !state.d.stop.as_ref().is_some_and(|f| f.code == Code::PairingMismatch)
+        && state.d.stop.as_ref().is_none_or(|f| f.code != Code::PairingMismatch)
 }
 
 fn state_word(phase: Phase) -> shown::State {
