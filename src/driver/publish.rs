@@ -25,8 +25,9 @@ use crate::telemetry::{Context, Message, Priority, Start, Telemetry};
 
 /// Longest gap between two writes while something goes on.
 const HEARTBEAT_BUSY: Duration = Duration::from_secs(5);
-/// The same while the join waits for a person or its turn: few wakeups (docs/console.md says what readers make of it).
-const HEARTBEAT_QUIET: Duration = Duration::from_secs(25);
+/// The same while the join waits for a person or its turn. Longer than a poll, whose answer writes the snapshot anyway: so no timer of ours runs
+/// out meanwhile (docs/join.md; docs/console.md says what readers make of it).
+const HEARTBEAT_QUIET: Duration = Duration::from_secs(55);
 /// Progress is shown at most twice a second.
 const PROGRESS_PACE: Duration = Duration::from_millis(500);
 /// Lines kept for the log screen.
