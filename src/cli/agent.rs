@@ -3,10 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use console::Snapshot;
+use console::snapshot::AgentExit;
+use console::text::Safe;
+
 use super::RootArg;
 use crate::config::LogLevel;
 use crate::driver::{self, Options};
+use crate::durable_file;
 use crate::join::fault::chain_of;
+use crate::paths::Paths;
 use crate::telemetry::Telemetry;
 
 /// The program that stage 2 of an install is (product documentation).
@@ -23,10 +29,16 @@ pub struct Args {
     /// Probe a captured tree instead of this machine
     #[arg(long, value_name = "DIR", hide = true)]
     probe_root: Option<PathBuf>,
+    /// Write into the last snapshot how the agent ended (ExecStopPost= of its unit)
+    #[arg(long, hide = true)]
+    record_exit: bool,
 }
 
 /// Runs it. 0 only when joined, 1 when it cannot run at all.
 pub fn run(args: Args) -> ExitCode {
+    if args.record_exit {
+        return record_exit(&args.root.paths());
+    }
     // What holds secrets must not be read by a debugger of the same user, and leaves no core.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let runtime =
@@ -44,6 +56,32 @@ pub fn run(args: Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("the agent cannot run: {}", chain_of(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The console has no other way to know how the agent ended. systemd says it in three variables (systemd.exec(5), ExecStopPost=).
+fn record_exit(paths: &Paths) -> ExitCode {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "systemd's own way to tell ExecStopPost= what happened; no setting of ours"
+    )]
+    let said = |name: &str| Safe::clean(std::env::var(name).unwrap_or_default());
+    let written = Snapshot::read(&paths.snapshot()).map_err(|e| e.to_string()).and_then(|mut snapshot| {
+        snapshot.agent.exit = Some(AgentExit {
+            result: said("SERVICE_RESULT"),
+            code: said("EXIT_CODE"),
+            status: said("EXIT_STATUS"),
+        });
+        snapshot.seq += 1;
+        durable_file::write_volatile(&paths.snapshot(), &snapshot.encode(), 0o644, "exit-record")
+            .map_err(|e| e.to_string())
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
             ExitCode::FAILURE
         }
     }
