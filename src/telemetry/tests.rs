@@ -35,10 +35,10 @@ impl<S: Subscriber> Layer<S> for Capture {
     }
 }
 
-fn told(say: impl FnOnce(&mut Telemetry)) -> Vec<Line> {
+fn told<T>(say: impl FnOnce(&mut Telemetry) -> T) -> Vec<Line> {
     let capture = Capture::default();
     let subscriber = tracing_subscriber::registry().with(capture.clone());
-    tracing::subscriber::with_default(subscriber, || say(&mut Telemetry::without_subscriber()));
+    tracing::subscriber::with_default(subscriber, || drop(say(&mut Telemetry::without_subscriber())));
     Arc::try_unwrap(capture.0).map(|lines| lines.into_inner().unwrap()).unwrap_or_default()
 }
 
