@@ -74,7 +74,8 @@ impl Turn {
         };
         let not_started = present.is_some_and(|h| h.stage <= Stage::Acked && h.attempt == attempt);
         self.s.v.in_hand = Some(delivery.sha256.clone());
-        if !newer && !(not_started && present.is_some_and(|h| h.sha256 != delivery.sha256)) {
+        let replaces = not_started && present.is_some_and(|h| h.sha256 != delivery.sha256);
+        if !newer && !replaces {
             return;
         }
         let Some(record) = &self.s.d.registration else { return };
@@ -93,8 +94,7 @@ impl Turn {
             next_line,
             log_cursor: None,
         });
-        self.s.v.reports.clear();
-        self.s.v.log.clear();
+        self.clear_posts();
         self.s.v.last_line = None;
         if let Some(problem) = delivery.problem {
             let text = format!("the received configuration is not usable: {}", problem.detail);

@@ -18,9 +18,10 @@ impl Turn {
     pub(super) fn queue(&mut self, queued: Queued) {
         let reports = &mut self.s.v.reports;
         if reports.len() >= MAX_REPORTS
-            && let Some(place) = reports.iter().position(|q| !q.is_end)
+            && let Some(place) = reports.iter().skip(1).position(|q| !q.is_end)
         {
-            reports.remove(place);
+            // The first one may be under way.
+            reports.remove(place + 1);
         }
         reports.push_back(queued);
         // A log call that is only being paced must not hold up a step.
@@ -28,6 +29,13 @@ impl Turn {
             self.out.push(Effect::Disarm(Timer::Post));
             self.s.v.post = Lane::Idle;
         }
+    }
+
+    /// What was to be told is of an attempt that is over; what is under way of it is answered to nobody.
+    pub(super) fn clear_posts(&mut self) {
+        self.s.v.reports.clear();
+        self.s.v.log.clear();
+        self.s.v.stale_post = matches!(self.s.v.post, Lane::Busy(..));
     }
 
     pub(super) fn drive_post(&mut self) {
@@ -41,9 +49,10 @@ impl Turn {
         }
         if let Some(queued) = self.s.v.reports.front() {
             let body = progress(queued, 0, &self.s.v.env.boot_id);
+            let attempt = self.s.d.handoff.as_ref().and_then(|h| h.attempt);
             let seq = self.next_seq();
             self.s.v.post = Lane::Busy(Post::Progress, self.now.boot_ms);
-            self.out.push(Effect::SendProgress { join_id, body: ProgressRequest { seq, ..body } });
+            self.out.push(Effect::SendProgress { join_id, body: ProgressRequest { seq, attempt, ..body } });
             return;
         }
         let Some(batch) = self.s.v.log.front() else { return };
@@ -71,6 +80,12 @@ impl Turn {
 
     pub(super) fn progress_sent(&mut self, answer: Result<wire::ProgressAnswer, Fault>) {
         if !self.take_post(Post::Progress) {
+            return;
+        }
+        if std::mem::take(&mut self.s.v.stale_post) {
+            // Its number may have been used; the next report is another one.
+            let last_seq = answer.map_or(0, |answer| answer.last_seq);
+            self.s.v.next_seq = self.s.v.next_seq.max(last_seq) + 1;
             return;
         }
         match answer {
@@ -116,7 +131,7 @@ impl Turn {
     }
 
     pub(super) fn log_sent(&mut self, answer: Result<wire::LogAnswer, Fault>) {
-        if !self.take_post(Post::Log) {
+        if !self.take_post(Post::Log) || std::mem::take(&mut self.s.v.stale_post) {
             return;
         }
         match answer {
@@ -204,11 +219,64 @@ fn progress(queued: &Queued, seq: u64, boot_id: &str) -> ProgressRequest {
     ProgressRequest {
         seq,
         boot_id: boot_id.to_owned(),
+        attempt: None,
         step: report.step.as_str().to_owned(),
         title: report.title.as_str().to_owned(),
         index: report.index,
         total: report.total,
         status: report.status,
         error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::join::event::{DeliveryView, Event};
+    use crate::join::sim::{Outcome, World, view};
+
+    fn under_way(world: &World) -> Option<&ProgressRequest> {
+        world.outstanding.iter().find_map(|effect| match effect {
+            Effect::SendProgress { body, .. } => Some(body),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_report_under_way_when_the_next_attempt_begins_does_not_count_as_the_end_of_that() {
+        let mut world = World::new();
+        for _ in 0..100 {
+            if under_way(&world).is_some() {
+                break;
+            }
+            if let Some(record) = world.record().filter(|record| record.state == "pending") {
+                record.state = "approved";
+            }
+            let firstboot = world.outstanding.iter().position(|e| matches!(e, Effect::StartFirstboot { .. }));
+            match firstboot {
+                Some(index) => world.answer(index, Outcome::LoseRequest),
+                None => world.answer(0, Outcome::Deliver),
+            }
+        }
+        let first = under_way(&world).unwrap().clone();
+        assert_eq!(first.attempt, Some(1));
+
+        // Meanwhile the founder failed and retried it, and the next delivery is not usable: its end is known at once.
+        let record = world.record().unwrap();
+        (record.state, record.attempt) = ("delivering", 2);
+        let next = view(record);
+        let problem = Some(Fault::new(Code::DeliveryInvalid, "node.yaml is no YAML"));
+        let delivery = DeliveryView { sha256: "2".repeat(64), problem, cluster_id: None, node_id: None };
+        world.feed(Event::Polled(Ok((next, Some(delivery)))));
+        world.outstanding.retain(|effect| !matches!(effect, Effect::SendProgress { .. }));
+        let answer = wire::ProgressAnswer { state: "delivering".into(), last_seq: first.seq };
+        world.feed(Event::ProgressSent(Ok(answer)));
+
+        let second = under_way(&world).unwrap();
+        assert_eq!((second.attempt, second.status), (Some(2), StepStatus::Failed));
+        assert!(second.seq > first.seq);
+        assert!(!world.state.d.handoff.as_ref().unwrap().end_reported);
     }
 }

@@ -575,7 +575,10 @@ impl World {
         if !matches!(record.state, "delivering" | "installing" | "failed" | "joined" | "needs-upgrade") {
             return Event::ProgressSent(Err(Fault::new(Code::JoinStateConflict, "state")));
         }
-        if body.seq > record.last_seq {
+        let late = body.attempt.is_some_and(|attempt| attempt < record.attempt);
+        if body.seq > record.last_seq && late {
+            record.last_seq = body.seq;
+        } else if body.seq > record.last_seq {
             record.last_seq = body.seq;
             match (record.state, body.status, body.step.as_str()) {
                 ("delivering" | "installing", wire::StepStatus::Failed, _) => record.state = "failed",
@@ -694,7 +697,7 @@ fn refusal(effect: &Effect, fault: Fault) -> Event {
     }
 }
 
-fn view(record: &ToyRecord) -> Box<wire::Registration> {
+pub(super) fn view(record: &ToyRecord) -> Box<wire::Registration> {
     Box::new(wire::Registration {
         join_id: record.join_id.clone(),
         state: Safe::clean(record.state),

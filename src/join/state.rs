@@ -399,6 +399,8 @@ pub struct Volatile {
     pub post: Lane<Post>,
     /// Failures in a row of them.
     pub post_failures: u32,
+    /// The post under way belongs to an attempt that is over.
+    pub stale_post: bool,
     /// Next sequence number to use.
     pub next_seq: u64,
     /// Reports not yet sent.
@@ -635,6 +637,7 @@ impl Volatile {
             following: None,
             post: Lane::Idle,
             post_failures: 0,
+            stale_post: false,
             next_seq: 0,
             reports: VecDeque::new(),
             log: VecDeque::new(),

@@ -293,9 +293,8 @@ impl Turn {
         v.registered_now = false;
         v.view = None;
         v.next_seq = 0;
-        v.reports.clear();
-        v.log.clear();
         v.identity = Slot::Busy;
+        self.clear_posts();
         self.out.push(Effect::DiscardIdentity);
     }
 

@@ -324,6 +324,9 @@ pub struct ProgressRequest {
     pub seq: u64,
     /// Kernel boot id.
     pub boot_id: String,
+    /// The delivery's attempt: a report that comes late says nothing of the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
     /// 1 to 128 of `[a-z0-9/_-]`.
     pub step: String,
     /// What a person is told, 1 to 200.

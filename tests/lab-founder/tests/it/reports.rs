@@ -111,6 +111,24 @@ fn install_steps_are_taken_only_while_installing() {
 }
 
 #[test]
+fn a_late_report_of_an_attempt_that_is_over_does_not_end_the_next_one() {
+    let world = World::new();
+    let (joiner, id) = delivering(&world);
+    joiner.progress(&world, &id, 1, "storage", (1, 9), "failed");
+    assert_eq!(world.admin("POST", &format!("/joins/{id}/retry"), &json!({})).status, 200);
+    assert_eq!(joiner.poll(&world, &id)["attempt"], 2);
+    let failed = |seq: u64, attempt: u64| {
+        let body = json!({
+            "seq": seq, "bootId": "1b4e28ba-2fa1-41d2-883f-0016d3cca427", "attempt": attempt, "step": "storage",
+            "title": "Preparing the disks", "status": "failed", "error": "no disk",
+        });
+        joiner.send(&world, &id, "progress", &body).value()
+    };
+    assert_eq!(failed(2, 1), json!({ "state": "delivering", "lastSeq": 2 }));
+    assert_eq!(failed(3, 2), json!({ "state": "failed", "lastSeq": 3 }));
+}
+
+#[test]
 fn the_log_keeps_two_thousand_lines_and_marks_what_is_missing() {
     let world = World::new();
     let (joiner, id) = delivering(&world);
