@@ -214,7 +214,12 @@ impl Performer {
             Msg::Post(event, pin) => seen(pin).into_iter().chain([*event]).collect(),
             Msg::Main(no, _) if no != self.main_no => Vec::new(),
             Msg::Main(_, answer) => match *answer {
-                Main::Event(event, pin) => seen(pin).into_iter().chain([event]).collect(),
+                Main::Event(mut event, pin) => {
+                    if let Event::Registered(Ok(view)) = &mut event {
+                        self.redact(view);
+                    }
+                    seen(pin).into_iter().chain([event]).collect()
+                }
                 Main::Polled(answer) => self.polled(answer),
             },
             Msg::Probed(answer) => vec![Event::Probed(answer.map(|probed| self.probed(*probed)))],
@@ -302,7 +307,16 @@ impl Performer {
                 Some(view)
             }
         };
+        self.redact(&mut value);
         vec![Event::CaAnswered(ca), Event::Polled(Ok((Box::new(value), delivery)))]
+    }
+
+    /// firstboot tells the founder of a failed step itself (documented), and its error comes back to us: what it printed of the delivery is not
+    /// for our log and screen.
+    fn redact(&self, view: &mut wire::Registration) {
+        view.failed_error = view.failed_error.take().map(|error| self.redactor.clean_text(error.as_str()));
+        view.failed_step_title =
+            view.failed_step_title.take().map(|title| self.redactor.clean_text(title.as_str()));
     }
 
     // --- the founder ----------------------------------------------------------------------------
