@@ -1,7 +1,11 @@
 //! What the stories share: a world of one founder and one machine, both real, both under temporary directories.
 
 pub mod actions;
+pub mod firstboot;
+pub mod invariants;
 pub mod joiner;
+pub mod leaks;
+pub mod operator;
 pub mod raw_tls;
 pub mod told;
 pub mod wait;
@@ -40,6 +44,7 @@ pub struct Machine {
     pub env: Vec<(String, String)>,
     /// Extra arguments of the agent.
     pub args: Vec<String>,
+    boots: u32,
 }
 
 /// A founder and a machine.
@@ -62,7 +67,8 @@ impl Machine {
         let etc = root.path().join("etc");
         fs::create_dir(&etc).unwrap();
         fs::write(etc.join("os-release"), format!("VERSION_ID=\"{RELEASE}\"\n")).unwrap();
-        Self { root, agent: None, env: Vec::new(), args: Vec::new() }
+        firstboot::install(root.path());
+        Self { root, agent: None, env: Vec::new(), args: Vec::new(), boots: 0 }
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
@@ -85,6 +91,7 @@ impl Machine {
             .arg("--root")
             .arg(self.root.path())
             .args(args)
+            .envs(self.env.iter().map(|(n, v)| (n, v)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -114,7 +121,7 @@ impl Machine {
             .arg("--root")
             .arg(self.root.path())
             .arg("--firstboot")
-            .arg(bin("firstboot-stand-in"))
+            .arg(self.path("firstboot"))
             .args(&self.args)
             .args(args)
             .envs(self.env.iter().map(|(n, v)| (n, v)))
@@ -188,20 +195,8 @@ impl Drop for Machine {
     fn drop(&mut self) {
         self.kill();
         // firstboot outlives an agent by design: a test's must not outlive the test.
-        let pids = glob_pids(&self.path("run/stratum/firstboot"));
-        for pid in pids {
-            let _ = Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).output();
-        }
+        self.kill_firstboot();
     }
-}
-
-fn glob_pids(dir: &Path) -> Vec<u32> {
-    let Ok(attempts) = fs::read_dir(dir) else { return Vec::new() };
-    attempts
-        .flatten()
-        .filter_map(|a| fs::read_to_string(a.path().join("claim/pid")).ok())
-        .filter_map(|text| text.split_whitespace().next()?.parse().ok())
-        .collect()
 }
 
 // === impl World ===
