@@ -290,7 +290,8 @@ impl Turn {
         if view.pairing_code.as_ref().is_some_and(|code| *code != record.pairing_code) {
             return self.stop(
                 "comparing the pairing codes",
-                Fault::new(Code::PairingMismatch, "pairing").verified(),
+                Fault::new(Code::PairingMismatch, "the founder shows another code than this machine")
+                    .verified(),
             );
         }
         view.next_pins.truncate(2);

@@ -176,6 +176,8 @@ fn of_fault(doing: &str, fault: &Fault, retry_ms: Option<u64>, attempt: u32, now
             pin.as_ref().map_or("unknown".to_owned(), |pin| format!("sha256:{pin}..."))
         };
         match (&fault.details.expected_pin, &fault.details.seen_pin) {
+            // The hardware was sent by then, to whoever proved the code.
+            _ if fault.code == Code::PairingMismatch => format!("{code}: {}; do not approve", fault.detail),
             (None, None) => format!("{code}: {}; nothing was sent", fault.detail),
             (expected, found) => {
                 format!("{code}: expected {}, got {}; nothing was sent", seen(expected), seen(found))
