@@ -1,8 +1,12 @@
 //! The integration tests: real processes, real TLS, real SQLite, under temporary roots. The module list is the table of contents.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub, reason = "tests")]
 
+mod check;
 mod crash;
 mod founder;
+mod hostile;
+mod identity;
+mod leak;
 mod pinning;
 mod story;
 mod support;

@@ -53,8 +53,7 @@ fn an_impostor_is_told_nothing_and_tried_once_also_after_a_restart() {
     let journal = machine.journal();
     assert!(journal["trust"].is_null() && journal["pairing"].is_null() && journal["registration"].is_null());
 
-    machine.kill();
-    machine.start();
+    machine.restart();
     let looked = || (count(impostor.founder(), "GET", "/v1/join") >= 2).then_some(());
     crate::support::wait::until(crate::support::PATIENCE, looked).expect("it looks again after its restart");
     machine.wait_for_fault("CODE_NOT_PROVEN");
@@ -276,12 +275,16 @@ fn a_founder_that_shows_another_pairing_code_is_stopped_at() {
     // It stopped: an approval moves nothing.
     let id = world.joins()[0]["id"].as_str().unwrap().to_owned();
     world.admin("POST", &format!("/v1/admin/cluster/joins/{id}/approve"), Some(serde_json::json!({})));
-    world.machine.kill();
-    world.machine.start();
-    world.machine.wait_for_log("started: state");
+    world.machine.restart();
     world.machine.wait_for_fault("PAIRING_MISMATCH");
-    assert_eq!(world.founder.core().received().len(), told, "{}", world.machine.log());
     assert!(!world.machine.path("etc/stratum/node.yaml").exists());
+
+    world.founder.core().set_evil(Vec::new());
+    world.ask_to_join();
+    world.machine.wait_for("the new code", |s| s.state != State::IdentityFailed);
+    let asked = || world.founder.core().received().get(told).map(|r| format!("{} {}", r.method, r.path));
+    let next = crate::support::wait::until(crate::support::PATIENCE, asked).unwrap();
+    assert_eq!(next, "GET /v1/join", "nothing was asked in between: {}", world.machine.log());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Output;
 
 use console::Snapshot;
+use console::snapshot::State;
 use lab_founder::Config;
 use serde_json::{Value, json};
 use stratum_join::protocol::code::JoinCode;
@@ -45,6 +46,14 @@ impl Machine {
     pub fn wait_for_log(&self, text: &str) {
         let found = wait::until(PATIENCE, || self.log().contains(text).then_some(()));
         assert!(found.is_some(), "waited for {text:?} in the agent's log:\n{}", self.log());
+    }
+
+    /// A power cut for the agent, and its next start, up to its first snapshot.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.start();
+        let pid = self.pid();
+        self.wait_for("the agent's next start", |s| s.agent.pid == pid && s.state != State::Starting);
     }
 
     /// `stratum-installer join --check` with address and code.
