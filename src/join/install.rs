@@ -79,7 +79,8 @@ impl Turn {
             return;
         }
         let Some(record) = &self.s.d.registration else { return };
-        let next_line = present.map_or(1, |h| h.next_line);
+        // The log is the join's: what an earlier attempt still has to tell is told before the next one's.
+        let next_line = present.map(|h| h.next_line);
         self.s.d.handoff = Some(Handoff {
             join_id: record.join_id.clone(),
             attempt,
@@ -91,10 +92,13 @@ impl Turn {
             steps: Vec::new(),
             failure: None,
             end_reported: false,
-            next_line,
+            next_line: next_line.unwrap_or(1),
             log_cursor: None,
         });
-        self.clear_posts();
+        self.clear_reports();
+        if next_line.is_none() {
+            self.clear_posts();
+        }
         self.s.v.last_line = None;
         if let Some(problem) = delivery.problem {
             let text = format!("the received configuration is not usable: {}", problem.detail);

@@ -31,11 +31,17 @@ impl Turn {
         }
     }
 
-    /// What was to be told is of an attempt that is over; what is under way of it is answered to nobody.
+    /// The steps are of an attempt that is over; the report under way is answered to nobody.
+    pub(super) fn clear_reports(&mut self) {
+        self.s.v.reports.clear();
+        self.s.v.stale_post |= matches!(self.s.v.post, Lane::Busy(Post::Progress, _));
+    }
+
+    /// All that was to be told is of another registration.
     pub(super) fn clear_posts(&mut self) {
         self.s.v.reports.clear();
         self.s.v.log.clear();
-        self.s.v.stale_post = matches!(self.s.v.post, Lane::Busy(..));
+        self.s.v.stale_post |= matches!(self.s.v.post, Lane::Busy(..));
     }
 
     pub(super) fn drive_post(&mut self) {

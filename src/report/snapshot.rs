@@ -365,8 +365,17 @@ fn shown_fault(
     doing: &'static str,
 ) -> Option<shown::Fault> {
     let mistyped = state.v.request.as_ref().is_some_and(|r| r.has_code && !r.code_check_fits);
+    let view = state.v.view.as_deref();
+    let by_founder = || {
+        let view = view?;
+        Some((view.failed_step.clone()?, view.failed_step_title.clone()?, view.failed_error.clone()))
+    };
+    let ours = failure
+        .filter(|_| state.d.handoff.as_ref().is_some_and(|h| h.stage == Stage::Failed))
+        .map(|f| (f.step, f.title, f.error));
+    let failed_step = if phase == Phase::Failed { ours.or_else(by_founder) } else { None };
     // A failed install stays what is shown: that the founder is away for a moment is told beside it.
-    let passing = phase == Phase::Failed
+    let passing = failed_step.is_some()
         && fault.is_some_and(|f| f.code.class() == Class::Retry && f.code != Code::Local);
     if let (Some(fault), Some(told)) = (fault.filter(|_| !passing), told) {
         let kind = match (fault.code, fault.code.class()) {
@@ -403,18 +412,7 @@ fn shown_fault(
             },
         });
     }
-    if phase != Phase::Failed {
-        return None;
-    }
-    let view = state.v.view.as_deref();
-    let by_founder = || {
-        let view = view?;
-        Some((view.failed_step.clone()?, view.failed_step_title.clone()?, view.failed_error.clone()))
-    };
-    let ours = failure
-        .filter(|_| state.d.handoff.as_ref().is_some_and(|h| h.stage == Stage::Failed))
-        .map(|f| (f.step, f.title, f.error));
-    let (step, title, error) = ours.or_else(by_founder)?;
+    let (step, title, error) = failed_step?;
     Some(shown::Fault {
         code: Safe::clean("STEP_FAILED"),
         kind: shown::FaultKind::Local,
