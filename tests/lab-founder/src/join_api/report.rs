@@ -78,7 +78,9 @@ pub(crate) fn progress(founder: &Founder, now: i64, peer: Peer, id: &str, reques
 /// The state that follows from a report. A failed upgrade leaves it: the joiner tries again by itself (documented).
 fn move_on(tx: &Tx<'_>, now: i64, join: &mut Join, report: &ProgressRequest) -> Handled<()> {
     let upgrade = is_upgrade(&report.step);
-    if report.status == StepStatus::Failed && (upgrade || join.state.runs()) {
+    // firstboot may have told the failure itself, by a call that knows no title.
+    let told = join.state == JoinState::Failed && join.failed.as_ref().is_some_and(|f| f.step == report.step);
+    if report.status == StepStatus::Failed && (upgrade || join.state.runs() || told) {
         join.failed = Some(Failed {
             step: report.step.clone(),
             title: report.title.clone(),
