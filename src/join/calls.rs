@@ -91,8 +91,10 @@ impl Turn {
         let skip_delivery =
             self.s.v.in_hand.is_some() && self.s.d.handoff.as_ref().is_some_and(|h| started(h.stage));
         self.s.v.skipped = skip_delivery;
-        // The first poll of a run asks at once: the answer to the registration carries no delivery.
-        let wait = if self.s.v.view.is_none() || self.wants_delivery() { 0 } else { self.s.v.env.poll_wait };
+        // The first poll of a run asks at once: the answer to the registration carries no delivery. So does one after a failure: whether the
+        // founder is there again must not be told only when a held poll ends.
+        let at_once = self.s.v.view.is_none() || self.wants_delivery() || self.s.v.trouble.is_some();
+        let wait = if at_once { 0 } else { self.s.v.env.poll_wait };
         self.call(Call::Poll, Effect::Poll { join_id, wait, state, skip_delivery });
     }
 
