@@ -25,6 +25,8 @@ mod posts;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod sim;
 pub mod state;
 mod step;
