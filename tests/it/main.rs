@@ -1,6 +1,7 @@
 //! The integration tests: real processes, real TLS, real SQLite, under temporary roots. The module list is the table of contents.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub, reason = "tests")]
 
+mod architecture;
 mod check;
 mod crash;
 mod founder;
