@@ -56,6 +56,17 @@ impl Machine {
         assert!(gone.is_some(), "firstboot does not die");
     }
 
+    /// Kills firstboot's own process; its runner lives and sees it.
+    pub fn kill_firstboot_itself(&self) {
+        let config = self.path("etc/stratum/node.yaml").display().to_string();
+        for pid in processes_with(&[&config]) {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if !line.contains("stratum-firstboot-runner") {
+                kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+            }
+        }
+    }
+
     /// A power cut and a boot: nothing runs, what was on tmpfs is gone, the kernel has another boot id.
     pub fn reboot(&mut self) {
         self.kill();

@@ -177,9 +177,10 @@ impl Machine {
         serde_json::from_slice(&text).unwrap()
     }
 
-    /// Waits for a snapshot that satisfies `wanted`.
+    /// Waits for a snapshot that satisfies `wanted`; while an agent runs, for one of that agent's.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
-        let found = wait::until(PATIENCE, || self.snapshot().filter(|s| wanted(s)));
+        let own = |s: &Snapshot| self.agent.as_ref().is_none_or(|agent| agent.id() == s.agent.pid);
+        let found = wait::until(PATIENCE, || self.snapshot().filter(|s| own(s) && wanted(s)));
         found.unwrap_or_else(|| {
             let last = self.snapshot().map(|s| format!("{} ({:?}) {:?}", s.state, s.headline, s.fault));
             panic!("waited for {what}; last snapshot: {last:?}; the agent's log:\n{}", self.log())

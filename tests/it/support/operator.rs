@@ -1,6 +1,7 @@
 //! An operator who wants every machine in: approves what waits, queues again what failed, asks again where the joiner was refused.
 
 use std::process::ExitStatus;
+use std::time::Instant;
 
 use console::snapshot::State;
 use serde_json::json;
@@ -45,6 +46,17 @@ impl World {
             let (log, joins) = (self.machine.log(), self.joins());
             panic!("the agent did not end; the founder's records: {joins:?}; its log:\n{log}")
         })
+    }
+
+    /// Does an operator's work until then, or until the agent ends.
+    pub fn operate_until(&mut self, then: Instant) {
+        let mut asked_again = false;
+        wait::until(then.saturating_duration_since(Instant::now()), || {
+            if self.machine.running() {
+                self.work(&|_: &Self| {}, &mut asked_again);
+            }
+            (!self.machine.running()).then_some(())
+        });
     }
 
     /// One look at the founder's list and at the machine's screen. A call that comes too late is refused, and that is fine.
