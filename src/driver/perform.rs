@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::Options;
 use crate::durable_file;
 use crate::faults::{When, point};
-use crate::founder::{Answered, Client};
+use crate::founder::{Answered, Client, Proofs};
 use crate::handoff::{Delivery, Redactor, check};
 use crate::identity;
 use crate::join::effect::{Effect, Timer};
@@ -74,6 +74,7 @@ pub(super) struct Performer {
     main_no: u64,
     request: Option<JoinRequest>,
     client: Option<Arc<Client>>,
+    proofs: Arc<Proofs>,
     client_fp: [u8; 32],
     inventory: Option<Arc<Inventory>>,
     machine: Machine,
@@ -97,6 +98,7 @@ impl Performer {
             main_no: 0,
             request: None,
             client: None,
+            proofs: Arc::default(),
             client_fp: [0; 32],
             inventory: None,
             machine: Machine::default(),
@@ -132,8 +134,8 @@ impl Performer {
     }
 
     pub(super) fn set_request(&mut self, request: Option<JoinRequest>) {
-        if let (Some(client), Some(code)) = (&self.client, request.as_ref().and_then(|r| r.code.as_ref())) {
-            client.warm(code);
+        if let Some(code) = request.as_ref().and_then(|r| r.code.as_ref()) {
+            self.proofs.warm(code);
         }
         self.request = request;
     }
@@ -179,6 +181,7 @@ impl Performer {
                 let erased = JoinRequest::erase_code(self.paths()).map_err(Fault::from);
                 if let (Ok(()), Some(request)) = (&erased, &mut self.request) {
                     request.forget_code();
+                    self.proofs.forget();
                 }
                 return vec![Event::CodeErased(erased)];
             }
@@ -236,11 +239,7 @@ impl Performer {
                     tracing::warn!("{notice}");
                 }
                 self.client_fp = loaded.identity.client_fp();
-                let client = Arc::new(Client::new(Arc::new(loaded.identity)));
-                if let Some(code) = self.request.as_ref().and_then(|r| r.code.as_ref()) {
-                    client.warm(code);
-                }
-                self.client = Some(client);
+                self.client = Some(Arc::new(Client::with(Arc::new(loaded.identity), self.proofs.clone())));
                 Ok(IdentityView { client_fp: self.client_fp, made: loaded.made })
             }
             Err(error) => Err(error.fault()),

@@ -3,10 +3,6 @@
 //!
 //! Touches the network. Everything received is capped, checked and cleaned here. It decides nothing: no retry, no change of pin, no file. Must
 //! never send anything but `GET /v1/join` to a founder whose key it was not told to accept.
-#![allow(
-    clippy::result_large_err,
-    reason = "every call is a network round trip: a fault of some 250 bytes is nothing beside it"
-)]
 
 mod check;
 mod explain;
@@ -28,7 +24,7 @@ use serde::de::DeserializeOwned;
 
 pub use check::{CheckReport, OurRelease};
 
-use self::proofs::Proofs;
+pub use self::proofs::Proofs;
 use self::transport::{Call, Channel, Limits, Mismatch, Reply};
 use crate::identity::Identity;
 use crate::join::event::{FounderProven, Nonce, Observed};
@@ -62,7 +58,7 @@ pub struct Answered<T> {
 /// A client for one identity. Cheap to share; connections are kept while endpoint and pins stay the same.
 pub struct Client {
     identity: Arc<Identity>,
-    proofs: Proofs,
+    proofs: Arc<Proofs>,
     channels: Mutex<Channels>,
     limits: Limits,
 }
@@ -86,7 +82,12 @@ enum Lane {
 impl Client {
     /// Connects nothing yet.
     pub fn new(identity: Arc<Identity>) -> Self {
-        Self { identity, proofs: Proofs::default(), channels: Mutex::default(), limits: Limits::default() }
+        Self::with(identity, Arc::default())
+    }
+
+    /// The same with what was computed before there was an identity: stretching the code takes longer than reading the hardware.
+    pub fn with(identity: Arc<Identity>, proofs: Arc<Proofs>) -> Self {
+        Self { identity, proofs, channels: Mutex::default(), limits: Limits::default() }
     }
 
     /// Begins to stretch the code on another thread, so that the first proof need not wait for it.

@@ -13,8 +13,9 @@ use crate::protocol::wire::{Intent, ProofAnswer};
 /// How many proofs are kept for a repeated confirmation: one, and the one before it.
 const KEPT: usize = 2;
 
+/// Stretched code and proofs under way. Shared between the clients of one run.
 #[derive(Default)]
-pub(super) struct Proofs {
+pub struct Proofs {
     stretch: Mutex<Option<Arc<Stretch>>>,
     confirmed: Mutex<Vec<(JoinerConfirmed, Intent)>>,
 }
@@ -37,12 +38,18 @@ impl Stretch {
 // === impl Proofs ===
 
 impl Proofs {
-    pub(super) fn warm(&self, code: &JoinCode) {
+    /// Begins to stretch the code on another thread.
+    pub fn warm(&self, code: &JoinCode) {
         let stretch = self.stretch_of(code);
         if stretch.w.get().is_none() {
             // A thread of its own, so that it needs no runtime. If there is none to be had, the proof itself computes it.
             let _ = std::thread::Builder::new().name("stretch".to_owned()).spawn(move || drop(stretch.get()));
         }
+    }
+
+    /// Drops the code and what was made of it: it is not needed any more.
+    pub fn forget(&self) {
+        *self.stretch.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(super) async fn stretched(&self, code: &JoinCode) -> Result<Stretched, Fault> {
