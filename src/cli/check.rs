@@ -71,6 +71,17 @@ impl Report {
         if fault.code == Code::Local && fault.detail.as_str().ends_with("permission denied") && !is_root() {
             todo = vec!["Run it as root.".to_owned()];
         }
+        for line in &mut todo {
+            // What was typed a moment ago need not be typed from memory.
+            if line == JOIN_COMMAND && !context.address.is_empty() {
+                *line = line.replace("<address>", context.address);
+            }
+            if line == "Wait."
+                && let Some(after) = fault.retry_after()
+            {
+                *line = format!("Try again in {} s.", after.as_secs());
+            }
+        }
         Self {
             verdict: what,
             address: context.address.to_owned(),
@@ -122,7 +133,10 @@ impl Report {
                     println!("  {fact}");
                 }
                 eprintln!("error: {}", self.verdict);
-                if let Some(detail) = self.detail.as_ref().filter(|_| self.founder_says) {
+                let said_already = |detail: &str| {
+                    self.verdict.trim_end_matches('.').eq_ignore_ascii_case(detail.trim_end_matches('.'))
+                };
+                if let Some(detail) = self.detail.as_ref().filter(|d| self.founder_says && !said_already(d)) {
                     eprintln!("The founder says: > {detail}");
                 }
                 for line in &self.advice {
@@ -190,7 +204,8 @@ fn facts(found: &CheckReport, address: &str, release: &str) -> Vec<String> {
         (false, Some(_), Some(Code::CodeNotProven)) => {
             "[XX] the cluster does not prove that it knows the join code".to_owned()
         }
-        (false, Some(_), _) => "[XX] the join code could not be proven".to_owned(),
+        (false, Some(_), Some(Code::JoinCodeBurned)) => "[XX] the join code was burned".to_owned(),
+        (false, Some(_), _) => "[--] the join code could not be tried".to_owned(),
         (false, None, _) => "[--] the join code was not tried".to_owned(),
     };
     let mut facts = vec![reached, proven];

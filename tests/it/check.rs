@@ -142,6 +142,37 @@ fn every_verdict_has_its_exit_code_its_words_and_is_the_agents() {
 }
 
 #[test]
+fn too_many_tries_say_when_the_next_one_is_good() {
+    let limits = lab_founder::config::Limits {
+        proofs_per_minute_per_address: 1,
+        ..lab_founder::config::Limits::wide()
+    };
+    let world = World::with(lab_founder::Config { limits, ..lab_founder::Config::for_tests() });
+    let code = world.code();
+    assert_eq!(world.machine.check(&world.endpoint(), &code).exit, 0);
+    let (exit, json, said) = verdict(&world.machine, &world.endpoint(), &code);
+    assert_eq!((exit, json["code"].as_str()), (3, Some("RATE_LIMITED")), "{json}");
+    assert!(said.out.contains("[--] the join code could not be tried"), "{}", said.out);
+    assert!(said.err.contains("help: Try again in "), "{}", said.err);
+}
+
+#[test]
+fn the_command_to_run_next_names_the_address_that_was_given() {
+    let world = World::new();
+    let made = world.new_code(3600);
+    world.admin("DELETE", &format!("/v1/admin/cluster/join-codes/{}", made["id"].as_str().unwrap()), None);
+    let said = world.machine.check(&world.endpoint(), made["code"].as_str().unwrap());
+    let command = format!("help: stratum-installer join --endpoint {} --code <code>", world.endpoint());
+    assert!(said.err.contains(&command), "{}", said.err);
+    assert_eq!(
+        said.err.to_lowercase().matches("the join code was revoked").count(),
+        1,
+        "said once: {}",
+        said.err
+    );
+}
+
+#[test]
 fn a_mistyped_code_is_called_so() {
     let world = World::new();
     let said = world.machine.check(&world.endpoint(), &mistyped(&world.code()));
