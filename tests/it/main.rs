@@ -9,6 +9,7 @@ mod handoff;
 mod hostile;
 mod identity;
 mod leak;
+mod outage;
 mod pinning;
 mod restart;
 mod story;
