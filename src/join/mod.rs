@@ -10,6 +10,7 @@
 //! 6. The running release never goes down (nothing here can install one).
 //! 7. Every state and every fault gives a snapshot whose `next` line is not empty.
 //! 8. The journal is written before the effect (the driver's).
+//! 9. No call and no wait lasts longer than 90 s, unless the founder asked for it (`Retry-After`).
 
 pub mod advice;
 pub mod backoff;

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::effect::{Effect, Timer};
 use super::event::Event;
 use super::fault::Code;
 use super::sim::{GOOD, IMPOSTOR, Outcome, World};
@@ -177,6 +178,42 @@ proptest! {
         let mut world = World::new();
         play(&mut world, acts);
         prop_assert_eq!(violations_of(&world, "P6"), Vec::<String>::new());
+    }
+}
+
+/// Longest silence (docs/testing.md): a person, and the founder's flag for a silent machine, wait no longer.
+const SILENCE_MS: u64 = 90_000;
+/// What a call may take beyond the time the founder is asked to hold it: 10 s for the head of the answer and 5 s more (`founder::POLL_GRACE`).
+const GRACE_MS: u64 = 15_000;
+
+/// What waits for longer than [`SILENCE_MS`] although nobody but this machine can end it. An outstanding call ends by its own deadline, which is
+/// the hold that was asked for and [`GRACE_MS`]; a wait ends by its timer. The heartbeat's timer is left out: it is no wait.
+fn silent(world: &World) -> Option<String> {
+    for effect in &world.outstanding {
+        let hold = match effect {
+            Effect::Poll { wait, .. } => wait * 1_000,
+            _ => 0,
+        };
+        if hold + GRACE_MS > SILENCE_MS {
+            return Some(format!("{effect:?} may take {} ms", hold + GRACE_MS));
+        }
+    }
+    let timers = world.timers.iter().filter(|(timer, _)| **timer != Timer::Heartbeat);
+    let late =
+        timers.map(|(timer, at)| (timer, at.saturating_sub(world.boot_ms))).find(|(_, ms)| *ms > SILENCE_MS);
+    late.map(|(timer, ms)| format!("{timer:?} runs for {ms} ms"))
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn p9_no_call_and_no_wait_lasts_longer_than_ninety_seconds(acts in acts()) {
+        let mut world = World::new();
+        for act in acts {
+            play(&mut world, vec![act]);
+            prop_assert_eq!(silent(&world), None, "in {:?}", world.state.phase());
+        }
     }
 }
 
