@@ -212,8 +212,9 @@ impl World<'_> {
             let links = identity::links(self.roots, &numbers, self.props(index));
             all.by_id.extend(links.by_id);
             all.by_path.extend(links.by_path);
+            all.claimed.extend(links.claimed);
         }
-        for list in [&mut all.by_id, &mut all.by_path] {
+        for list in [&mut all.by_id, &mut all.by_path, &mut all.claimed] {
             list.sort_unstable();
             list.dedup();
         }

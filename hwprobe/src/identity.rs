@@ -121,10 +121,13 @@ pub(crate) fn serial(
 pub(crate) struct Links {
     pub(crate) by_id: Vec<String>,
     pub(crate) by_path: Vec<String>,
+    /// Every link that udev claims for the disk, also one that leads to another disk at the moment.
+    pub(crate) claimed: Vec<String>,
 }
 
 /// What udev says links to this disk. Live, a link counts only if it exists and leads here: several devices may claim
-/// one link, and udev gives it to one.
+/// one link, and udev gives it to one. To which may change at any event, so the claim is kept: a link that two disks
+/// claim is no name for either ([`drop_shared_links`]).
 /// `same` holds every device number that is this disk: itself, its other paths and its multipath map.
 pub(crate) fn links(roots: &Roots, same: &[Dev], udev: Option<&Properties>) -> Links {
     let mut found = Links::default();
@@ -137,10 +140,13 @@ pub(crate) fn links(roots: &Roots, same: &[Dev], udev: Option<&Properties>) -> L
             continue;
         };
         let foreign = ["lvm-pv-uuid-", "dm-", "md-"].iter().any(|p| name.starts_with(p));
-        if name.is_empty() || foreign || is_part(name) || (roots.is_live() && !leads_to(roots, link, same)) {
+        if name.is_empty() || foreign || is_part(name) {
             continue;
         }
-        list.push(link.clone());
+        found.claimed.push(link.clone());
+        if !roots.is_live() || leads_to(roots, link, same) {
+            list.push(link.clone());
+        }
     }
     found
 }
@@ -155,10 +161,10 @@ fn leads_to(roots: &Roots, link: &str, same: &[Dev]) -> bool {
         .is_ok_and(|stat| same.contains(&(rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev))))
 }
 
-/// Removes links that two disks claim from both.
+/// Removes links that two disks claim from both, whichever of them the link leads to now. `claimed` has no doubles.
 pub(crate) fn drop_shared_links(all: &mut [(String, Links)], warnings: &mut Warnings) {
     let mut owners: HashMap<String, usize> = HashMap::new();
-    for link in all.iter().flat_map(|(_, l)| l.by_id.iter().chain(&l.by_path)) {
+    for link in all.iter().flat_map(|(_, l)| &l.claimed) {
         *owners.entry(link.clone()).or_default() += 1;
     }
     let shared = |link: &String| owners.get(link).is_some_and(|n| *n > 1);
@@ -369,6 +375,23 @@ mod tests {
             ranks(&["wwn-0x0000000000000000", "nvme-eui.0000000000000000"], NvmeNames::One),
             [None, None]
         );
+    }
+
+    #[test]
+    fn a_link_that_leads_to_one_of_two_claimants_is_a_key_of_neither() {
+        let links = |by_id: &[&str], claimed: &[&str]| Links {
+            by_id: by_id.iter().map(|l| (*l).to_owned()).collect(),
+            by_path: Vec::new(),
+            claimed: claimed.iter().map(|l| (*l).to_owned()).collect(),
+        };
+        // As on a running machine: udev gave `same` to the first disk, for now.
+        let mut all = [
+            ("sda".to_owned(), links(&["same", "own"], &["own", "same"])),
+            ("sdb".to_owned(), links(&[], &["same"])),
+        ];
+        let mut warnings = Warnings::default();
+        drop_shared_links(&mut all, &mut warnings);
+        assert_eq!(all.map(|(_, l)| l.by_id), [vec!["own".to_owned()], Vec::new()]);
     }
 
     #[test]
