@@ -174,10 +174,11 @@ struct Finder<'a> {
 impl Finder<'_> {
     /// The devices that `mount` stands for, and whether we are sure of them.
     fn devices(&self, mount: &Mount) -> (Vec<usize>, bool) {
-        let mut devices: Vec<usize> = Vec::new();
-        if mount.dev.0 != 0 {
-            devices.extend(self.tree.by_dev(mount.dev));
-        }
+        let numbered = if mount.dev.0 == 0 { None } else { self.tree.by_dev(mount.dev) };
+        // A FUSE file system on a disk has an anonymous number: its source is the only trace.
+        let mut devices: Vec<usize> = numbered.or_else(|| self.by_path(&mount.source)).into_iter().collect();
+        // A number that no device has: the device is one that is not seen, and could be any disk's.
+        let known = mount.dev.0 == 0 || !devices.is_empty();
         // External logs and realtime devices are named in the options (xfs(5), ext4(5)).
         for option in mount.options.split(|b| *b == b',') {
             for key in [&b"logdev="[..], b"rtdev=", b"journal_path="] {
@@ -187,7 +188,7 @@ impl Finder<'_> {
             }
         }
         let sure = match mount.fstype.as_str() {
-            "btrfs" => self.add_btrfs(mount, &mut devices),
+            "btrfs" => self.add_btrfs(&mut devices),
             "bcachefs" => self.add_bcachefs(mount, &mut devices),
             "zfs" => self.add_zfs(mount, &mut devices),
             "overlay" => {
@@ -200,11 +201,10 @@ impl Finder<'_> {
         };
         devices.sort_unstable();
         devices.dedup();
-        (devices, sure)
+        (devices, sure && known)
     }
 
-    fn add_btrfs(&self, mount: &Mount, devices: &mut Vec<usize>) -> bool {
-        devices.extend(self.by_path(&mount.source));
+    fn add_btrfs(&self, devices: &mut Vec<usize>) -> bool {
         let mut found = !devices.is_empty();
         for uuid in self.roots.list("sys/fs/btrfs").unwrap_or_default() {
             let members: Vec<usize> = self

@@ -117,6 +117,30 @@ fn a_live_medium_behind_a_loop_device_is_mounted() {
 }
 
 #[test]
+fn a_fuse_file_system_with_an_anonymous_number_mounts_the_disk_it_names() {
+    let t = Tree::bare();
+    t.disk("sda", "8:0", 2048 * 8).udev("8:0", &["ID_FS_TYPE=exfat"]);
+    t.disk("sdb", "8:16", 2048 * 8).udev("8:16", &["ID_FS_TYPE=exfat"]);
+    t.mounts(&["0:60 /mnt fuse.exfat /dev/sda", "0:61 /far fuse.sshfs host:/dev/sdb"]);
+    let i = t.probe();
+    assert_eq!(texts(&disk(&i, "sda").mounts), ["/mnt"]);
+    assert!(disk(&i, "sdb").mounts.is_empty());
+}
+
+#[test]
+fn a_mount_on_a_device_that_nobody_lists_makes_every_disk_look_mounted() {
+    let t = Tree::bare();
+    t.disk("sda", "8:0", 2048 * 8).udev("8:0", &["ID_FS_TYPE=ext4"]);
+    t.mounts(&["8:33 /lost ext4 /dev/sdc1"]);
+    let i = t.probe();
+    assert_eq!(texts(&disk(&i, "sda").mounts), ["[UNKNOWN]"]);
+    assert!(i.warnings.iter().any(|w| w.detail.as_deref().is_some_and(|d| d.contains("/lost"))));
+    // Another number, and the source says which device it is.
+    t.mounts(&["8:33 /found ext4 /dev/sda"]);
+    assert_eq!(texts(&disk(&t.probe(), "sda").mounts), ["/found"]);
+}
+
+#[test]
 fn a_swap_file_is_on_the_disk_of_its_file_system() {
     let t = Tree::bare();
     t.disk("sda", "8:0", 2048 * 8).udev("8:0", &["ID_FS_TYPE=ext4"]);
