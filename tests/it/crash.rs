@@ -34,9 +34,11 @@ enum Way {
     Refused,
     /// The request is being saved.
     Installer,
+    /// It is pending, its agent was killed, and the unit's `ExecStopPost=` writes that down.
+    Recorded,
 }
 
-use Way::{Failed, Installer, Lost, Mismatch, NewCode, Plain, Refused, Resumed};
+use Way::{Failed, Installer, Lost, Mismatch, NewCode, Plain, Recorded, Refused, Resumed};
 
 const ALL: &[&str] = &["before", "during", "after"];
 const ENDS: &[&str] = &["before", "after"];
@@ -88,6 +90,7 @@ const TABLE: &[Row] = &[
     ("install", "progress-store", Plain, ALL),
     ("install", "progress-send", Plain, ALL),
     ("install", "log-send", Plain, ALL),
+    ("waiting", "exit-record", Recorded, ALL),
     ("end", "bundle-remove", Plain, ALL),
     ("end", "firstboot-done-store", Plain, ALL),
     ("end", "firstboot-failed-store", Failed, ALL),
@@ -313,7 +316,7 @@ fn crash(point: &str, way: Way, when: &str) {
         return finish(&mut world, Known::default(), &code);
     }
     world.machine.ask_to_join(&world.endpoint(), &code);
-    if matches!(way, Resumed | Lost | NewCode) {
+    if matches!(way, Resumed | Lost | NewCode | Recorded) {
         world.machine.start();
         world.machine.wait_for_state(State::Pending);
         world.machine.kill();
@@ -329,12 +332,14 @@ fn crash(point: &str, way: Way, when: &str) {
             world.machine.ask_to_join(&world.endpoint(), &code);
         }
         Failed => world.machine.firstboot_does("delay-ms=0 fail=storage error=no disk"),
+        Recorded => world.machine.args.push("--record-exit".to_owned()),
         Plain | Resumed | Installer => {}
     }
     world.machine.start_to_crash(point, when);
     // An approval before the record is lost would be one of that record.
     let end = if way == Lost { world.machine.wait_for_end() } else { world.operate_with(calm) };
     assert!(is_kill(end), "{point}:{when} was not reached: {end:?}; {}", world.machine.log());
+    world.machine.args.clear();
     let mut known = world.look_at_the_dead();
     if way == Lost {
         // The founder itself forgot it: a new record has a new id.

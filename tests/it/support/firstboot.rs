@@ -15,7 +15,8 @@ pub fn install(root: &Path) {
     let script = root.join("firstboot");
     let text = format!(
         "#!/bin/sh\n# firstboot --config <root>/etc/stratum/node.yaml\nroot=${{2%/etc/stratum/node.yaml}}\n\
-         {{ cat \"$root/run/stratum/delivery/attempt.json\"; echo; }} >> \"$root/firstboot.starts\"\n\
+         # One write: a power cut leaves the line or none.\n\
+         printf '%s\\n' \"$(cat \"$root/run/stratum/delivery/attempt.json\")\" >> \"$root/firstboot.starts\"\n\
          exec {:?} \"$@\"\n",
         bin("firstboot-stand-in")
     );
