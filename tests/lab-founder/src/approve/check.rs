@@ -109,6 +109,23 @@ pub(crate) fn lost_hardware(assignment: &Assignment, inventory: &Inventory) -> O
     assignment.disks.iter().find(|d| gone(&d.key)).map(|d| format!("disk {} is gone", d.key))
 }
 
+/// The first assigned disk that the rules of an approval would not let through any more: mounted since, or data on it that nobody
+/// confirmed. For an approval of which nothing was delivered yet; afterwards what is on the disks is firstboot's own work.
+pub(crate) fn endangered_disk(assignment: &Assignment, inventory: &Inventory) -> Option<String> {
+    assignment.disks.iter().find_map(|choice| {
+        let mut found = inventory.disks_by_key(&choice.key);
+        let disk = found.next()?;
+        if found.next().is_some() {
+            return Some(format!("{} is the key of two disks", choice.key));
+        }
+        if let Some(why) = disk.forbidden() {
+            return Some(format!("disk {}: {why}", choice.key));
+        }
+        let data = disk.data().filter(|_| choice.confirm.is_none());
+        data.map(|data| format!("disk {} holds data now ({data})", choice.key))
+    })
+}
+
 /// What a lab joiner on the founder's own machine is managed over.
 const LOOPBACK: &str = "lo";
 

@@ -102,7 +102,11 @@ fn update(
         }
         JoinState::Approved => {
             take_over(&mut join, data);
-            let lost = join.assignment.as_ref().and_then(|a| check::lost_hardware(a, inventory));
+            let fresh = join.attempt == 0;
+            let lost = join.assignment.as_ref().and_then(|a| {
+                let endangered = || check::endangered_disk(a, inventory).filter(|_| fresh);
+                check::lost_hardware(a, inventory).or_else(endangered)
+            });
             if let Some(what) = lost {
                 join.wait_reason = Some(format!("hardware changed since approval: {what}; approve again"));
                 back_to_pending(&mut join, now);

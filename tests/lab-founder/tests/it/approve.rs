@@ -201,6 +201,53 @@ fn hardware_that_went_away_withdraws_the_approval() {
 }
 
 #[test]
+fn a_disk_that_got_data_or_a_mount_after_the_approval_withdraws_it() {
+    let world = World::new();
+    let code = world.code();
+    let running = Joiner::new(1).register(&world, &code);
+    world.approve(&running);
+    let disk = |key: &str, confirm: Value| json!({ "disks": [{ "key": key, "role": "ceph-osd", "confirm": confirm }] });
+    let cases = [
+        ("wwn-blank", Value::Null, 1, "holds", "ext4", "disk wwn-blank holds data now (ext4)"),
+        (
+            "wwn-data",
+            json!("wwn-data"),
+            2,
+            "mounts",
+            "/srv",
+            "disk wwn-data: the disk is mounted at /srv: it is a system disk",
+        ),
+    ];
+    for (n, (key, confirm, at, field, value, why)) in (2..).zip(cases) {
+        let mut joiner = Joiner::new(n);
+        let id = joiner.register(&world, &code);
+        assert_eq!(approve(&world, &id, &disk(key, confirm)).status, 200);
+        assert_eq!(joiner.put(&world, &id).value()["state"], "approved", "nothing changed");
+        joiner.inventory["disks"][at][field] = json!([value]);
+        let put = joiner.put(&world, &id).value();
+        assert_eq!(put["state"], "pending");
+        assert_eq!(put["waitReason"], format!("hardware changed since approval: {why}; approve again"));
+    }
+}
+
+#[test]
+fn what_firstboot_left_on_a_disk_does_not_stop_the_retry() {
+    let (world, id) = waiting();
+    let mut joiner = Joiner::new(1);
+    let disks = json!({ "disks": [{ "key": "wwn-blank", "role": "ceph-osd" }] });
+    assert_eq!(approve(&world, &id, &disks).status, 200);
+    joiner.poll(&world, &id);
+    joiner.progress(&world, &id, 1, "storage", (1, 2), "failed");
+    // Keeps the retry in the queue, where the machine is started again.
+    let next = Joiner::new(2).register(&world, &world.code());
+    world.approve(&next);
+    joiner.inventory["disks"][1]["holds"] = json!(["ceph_bluestore"]);
+    assert_eq!(joiner.put(&world, &id).value()["state"], "failed");
+    assert_eq!(world.admin("POST", &format!("/joins/{id}/retry"), &json!({})).status, 200);
+    assert_eq!(joiner.put(&world, &id).value()["state"], "approved");
+}
+
+#[test]
 fn the_provider_network_is_the_clusters() {
     let (world, id) = waiting();
     let provider =
