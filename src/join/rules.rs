@@ -3,9 +3,9 @@
 
 use super::backoff::MINUTE_MS;
 use super::effect::Effect;
-use super::event::Event;
+use super::event::{DeliveryView, Event};
 use super::fault::Code;
-use super::sim::{GOOD, IMPOSTOR, Outcome, World, is_main};
+use super::sim::{GOOD, IMPOSTOR, Outcome, World, is_main, view};
 use super::state::Phase;
 use crate::report::{self, Facts};
 
@@ -141,6 +141,34 @@ fn an_upgrade_that_this_agent_did_not_offer_to_do_is_shown_and_nothing_is_touche
     }
     assert_eq!(world.state.phase(), Phase::Pending);
     assert_eq!(world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_delivery_in_a_state_that_has_none_is_not_looked_at() {
+    for state in [
+        "registering",
+        "needs-upgrade",
+        "pending",
+        "approved",
+        "failed",
+        "rejected",
+        "expired",
+        "quarantined",
+    ] {
+        let mut world = pending();
+        world.record().unwrap().state = state;
+        let answer = view(world.record().unwrap());
+        let (sha256, problem) = ("0".repeat(64), None);
+        let decoy = DeliveryView { sha256, problem, cluster_id: None, node_id: None };
+        world.outstanding.retain(|effect| !is_main(effect));
+        world.feed(Event::Polled(Ok((answer, Some(decoy)))));
+        assert!(world.state.d.handoff.is_none(), "{state}");
+        let helped = world
+            .outstanding
+            .iter()
+            .any(|e| matches!(e, Effect::WriteDelivery { .. } | Effect::StartFirstboot { .. }));
+        assert!(!helped, "{state}: {:?}", world.outstanding);
+    }
 }
 
 #[test]
