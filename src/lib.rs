@@ -1,20 +1,23 @@
-//! The on-node join agent of a Stratum cluster. ARCHITECTURE.md is the map.
+//! The on-node join agent of a Stratum cluster.
+//!
+//! Decide in one pure function; touch the world through named ports; write down before acting; show only what is written. ARCHITECTURE.md is the
+//! map: it says of every module what it is and what it may touch, and `tests/it/architecture.rs` holds it to that.
 
 pub mod cli;
 pub mod clock;
-pub mod driver;
 pub mod config;
+pub mod driver;
 pub mod durable_file;
 pub mod faults;
 pub mod founder;
-pub mod identity;
 pub mod handoff;
+pub mod identity;
 pub mod join;
-pub mod paths;
 pub mod journal;
-pub mod report;
+pub mod paths;
 pub mod privileged;
 pub mod protocol;
+pub mod report;
 pub mod request;
 pub mod telemetry;
 pub mod yaml;

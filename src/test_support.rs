@@ -7,7 +7,10 @@ use proptest::test_runner::Config;
 
 /// How many cases a property runs: 256, or 10,000 with `STRATUM_TEST_CASES=10000` (what `cargo xtask test` sets).
 pub(crate) fn test_cases() -> u32 {
-    #[expect(clippy::disallowed_methods, reason = "how long the tests run is the test runner's wish, not a setting of the product")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long the tests run is the test runner's wish, not a setting of the product"
+    )]
     let wanted = std::env::var("STRATUM_TEST_CASES").ok();
     wanted.and_then(|text| text.parse().ok()).unwrap_or(256)
 }
