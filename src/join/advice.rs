@@ -2,7 +2,7 @@
 //!
 //! Pure, and the one place of these texts: console, banner, command line and the founder's records take them from here.
 
-use super::fault::{Code, Fault};
+use super::fault::{Class, Code, Fault};
 
 /// What the texts name beside the fault itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,6 +32,9 @@ pub struct Advice {
 
 /// The command that gives the agent another code.
 pub const JOIN_COMMAND: &str = "stratum-installer join --endpoint <address> --code <code>";
+
+/// What happens while whoever answers has not proved the code.
+const LOOK_OUT: &str = "Nothing was sent or erased. It looks every 60 s whether another cluster answers; no new try against this one.";
 
 /// The row of the table for `fault`.
 pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
@@ -77,9 +80,7 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
         ),
         Code::CodeNotProven => (
             format!("The join code is wrong or long expired, or {address} is another cluster."),
-            text(
-                "Nothing was sent or erased. It looks every 60 s whether another cluster answers; no new try against this one.",
-            ),
+            text(LOOK_OUT),
             vec![
                 text("Check code and address. If both are right, someone may be in between."),
                 text("Then run:"),
@@ -222,7 +223,11 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
     if context.code_looks_mistyped && matches!(fault.code, Code::CodeNotProven | Code::JoinCodeWrong) {
         todo.insert(0, text("The code looks mistyped: its last character does not fit."));
     }
-    if fault.http.is_some() && !fault.verified {
+    let next = match fault.code.class() {
+        Class::Operator | Class::Final if fault.is_unproven() => text(LOOK_OUT),
+        _ => next,
+    };
+    if fault.is_unproven() {
         todo.push(text("This answer came before the cluster proved the code."));
     }
     Advice { what, next, todo }

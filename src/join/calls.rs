@@ -5,7 +5,7 @@ use console::text::Safe;
 use super::backoff::{self, MINUTE_MS};
 use super::effect::Effect;
 use super::event::{DeliveryView, FounderProven, Observed};
-use super::fault::{Class, Code, Fault};
+use super::fault::{Class, Code, Details, Fault};
 use super::notice::Notice;
 use super::state::{
     Call, ClusterView, FITS, Joined, Lane, Pairing, Proof, Record, Revealed, Slot, Stage, Trust,
@@ -28,13 +28,13 @@ impl Turn {
         let Some(request) = &self.s.v.request else { return };
         if let Some(stop) = &self.s.d.stop {
             // Only look whether another cluster answers at the address; no new try against the same one.
-            if stop.code == Code::CodeNotProven {
-                let pins = request.pins.clone();
+            if stop.looks_out() {
+                let pins = self.accepted(&request.pins);
                 self.call(Call::Observe, Effect::Observe { pins });
             }
             return;
         }
-        let (has_code, url_pins) = (request.has_code, request.pins.clone());
+        let (has_code, pins) = (request.has_code, self.accepted(&request.pins));
         if let Some(record) = &self.s.d.registration {
             let join_id = record.join_id.clone();
             let state = record.state.as_str().to_owned();
@@ -46,10 +46,7 @@ impl Turn {
                 let fault = Fault::new(Code::JoinNotFound, "no join code is saved on this machine");
                 self.stop("registering", fault);
             }
-            Proof::None => {
-                let pins = if self.s.d.trust.is_some() { self.s.d.pins() } else { url_pins };
-                self.call(Call::Observe, Effect::Observe { pins });
-            }
+            Proof::None => self.call(Call::Observe, Effect::Observe { pins }),
             Proof::Observed(ca) => self.call(Call::Prove, Effect::StartProof { ca }),
             Proof::Proven(proof_id) => {
                 // Pin and nonce became durable with the step that set `Proven`.
@@ -70,6 +67,11 @@ impl Turn {
                 self.call(Call::Register, Effect::Register { proof_id, nonce, fit });
             }
         }
+    }
+
+    /// Whose answer is taken before a proof: who proved the code already, else who the URL names, else anybody.
+    fn accepted(&self, url_pins: &[Pin]) -> Vec<Pin> {
+        if self.s.d.trust.is_some() { self.s.d.pins() } else { url_pins.to_vec() }
     }
 
     fn drive_registered(&mut self, join_id: wire::JoinId, state: String) {
@@ -153,10 +155,11 @@ impl Turn {
                 return self.main_fault("proving the join code", Call::Prove, fault);
             }
             Err(fault) => {
-                if fault.code == Code::CodeNotProven {
+                self.main_fault("proving the join code", Call::Prove, fault);
+                if self.s.d.stop.as_ref().is_some_and(Fault::looks_out) {
                     self.s.d.unproven = Some(ca);
                 }
-                return self.main_fault("proving the join code", Call::Prove, fault);
+                return;
             }
         };
         let Some(identity) = self.s.identity() else { return };
@@ -353,6 +356,7 @@ impl Turn {
         if proving {
             self.s.v.proof = Proof::None;
         }
+        let fault = if matches!(call, Call::Observe | Call::Prove) { not_his_to_say(fault) } else { fault };
         match fault.code {
             Code::JoinNotFound if !proving => self.record_lost(doing, fault),
             Code::JoinStateConflict if !proving => self.state_conflict(doing, call, fault),
@@ -377,10 +381,6 @@ impl Turn {
                 self.stop(doing, fault);
             }
             Code::FounderKeyChanged | Code::PinMismatch => self.again_in(doing, fault, MINUTE_MS),
-            Code::CodeNotProven => {
-                self.stop(doing, fault);
-                self.delay_main(MINUTE_MS);
-            }
             code if code.class() == Class::Retry => self.again(doing, fault),
             _ => self.stop(doing, fault),
         }
@@ -444,4 +444,27 @@ impl Turn {
             Err(fault) => self.main_fault("acknowledging the delivery", Call::Ack, fault),
         }
     }
+}
+
+/// Who has not proved the code may delay us. What ends a registration or asks for a new key is the cluster's to say alone, and so are the facts
+/// that stand in our own sentences.
+fn not_his_to_say(mut fault: Fault) -> Fault {
+    if !fault.is_unproven() {
+        return fault;
+    }
+    fault.details = Details::default();
+    if matches!(
+        fault.code,
+        Code::JoinRejected
+            | Code::JoinExpired
+            | Code::PairingConflict
+            | Code::JoinNotFound
+            | Code::JoinStateConflict
+            | Code::DeliveryMismatch
+            | Code::InventoryTooLarge
+            | Code::InventoryInvalid
+    ) {
+        fault.code = Code::OtherRefusal;
+    }
+    fault
 }

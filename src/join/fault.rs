@@ -280,6 +280,16 @@ impl Fault {
         self
     }
 
+    /// Whether this is the answer of somebody who had not proved the code. It may delay a join; it wipes, changes and ends nothing.
+    pub fn is_unproven(&self) -> bool {
+        self.http.is_some() && !self.verified
+    }
+
+    /// Whether the address is still looked at while this waits for a person: who is there now is not the cluster that we know, and may go away.
+    pub fn looks_out(&self) -> bool {
+        self.code == Code::CodeNotProven || self.is_unproven()
+    }
+
     /// `Retry-After`, held to 1 to 600 s.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after.map(|secs| Duration::from_secs(u64::from(secs.clamp(1, 600))))

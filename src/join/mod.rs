@@ -31,5 +31,7 @@ mod rules;
 mod sim;
 pub mod state;
 mod step;
+#[cfg(test)]
+mod trust_tests;
 
 pub use step::{Step, may_retry, resume, step};

@@ -382,6 +382,7 @@ impl World {
             Outcome::Refuse(code) => {
                 let mut fault = Fault::new(code, "scripted");
                 fault.http = Some(400);
+                fault.verified = !matches!(effect, Effect::Observe { .. } | Effect::StartProof { .. });
                 Some(fault)
             }
             _ => self.wrong_founder(&effect),

@@ -41,6 +41,9 @@ pub struct Durable {
     /// Which machine and installation this state belongs to.
     #[serde(default)]
     pub binding: Option<Binding>,
+    /// The client key on disk must not be used: a new one is made first.
+    #[serde(default)]
+    pub discard_identity: bool,
     /// The request this state belongs to ([`RequestView::id`]).
     #[serde(default)]
     pub request: Option<B64<32>>,
@@ -462,6 +465,7 @@ impl Default for Durable {
         Self {
             version: VERSION,
             binding: None,
+            discard_identity: false,
             request: None,
             trust: None,
             pairing: None,
@@ -508,7 +512,7 @@ impl Durable {
             "joinid-store"
         } else if next.trust != self.trust {
             "pin-store"
-        } else if next.binding != self.binding {
+        } else if next.binding != self.binding || next.discard_identity != self.discard_identity {
             "binding-store"
         } else if next.request != self.request {
             "request-seen-store"
@@ -599,7 +603,7 @@ impl State {
 
     /// Waits for a person: no request, or a refusal that only a person can clear.
     pub fn is_parked(&self) -> bool {
-        self.v.request.is_none() || self.d.stop.as_ref().is_some_and(|f| f.code != Code::CodeNotProven)
+        self.v.request.is_none() || self.d.stop.as_ref().is_some_and(|stop| !stop.looks_out())
     }
 }
 

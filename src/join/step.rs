@@ -241,7 +241,9 @@ impl Turn {
         }
         if matches!(self.s.v.identity, Slot::Empty) && matches!(self.s.v.probe, Slot::Ready(_)) {
             self.s.v.identity = Slot::Busy;
-            self.out.push(Effect::LoadIdentity);
+            // A discarding that failed, or that a crash cut off, is made up for before any key is used.
+            let discard = self.s.d.discard_identity;
+            self.out.push(if discard { Effect::DiscardIdentity } else { Effect::LoadIdentity });
         }
     }
 
@@ -287,7 +289,8 @@ impl Turn {
         self.cancel_main();
         let d = &mut self.s.d;
         let (request, starts) = (d.request.take(), std::mem::take(&mut d.starts));
-        *d = Durable { request, starts, binding: Some(machine), ..Durable::default() };
+        *d =
+            Durable { request, starts, binding: Some(machine), discard_identity: true, ..Durable::default() };
         let v = &mut self.s.v;
         v.proof = Proof::None;
         v.registered_now = false;
@@ -307,6 +310,7 @@ impl Turn {
                 self.s.v.identity = Slot::Ready(view);
                 self.s.v.prepare_failures = 0;
                 self.s.v.prepare_fault = None;
+                self.s.d.discard_identity = false;
                 let fp = B64(view.client_fp);
                 if view.made {
                     let hex = data_encoding::HEXLOWER.encode(&view.client_fp[..8]);
@@ -344,6 +348,7 @@ impl Turn {
         self.say(Notice::Security(Safe::clean(format!("new machine key: {why}"))));
         self.s.d.registration = None;
         self.s.d.pairing = None;
+        self.s.d.discard_identity = true;
         self.s.v.proof = Proof::None;
         self.s.v.registered_now = false;
         self.s.v.identity = Slot::Busy;
@@ -442,7 +447,11 @@ impl Turn {
         self.clear_trouble();
         self.s.v.state_since_ms = self.now.boot_ms;
         self.s.d.stop = Some(fault.clone());
+        let looks_out = fault.looks_out();
         self.say(Notice::Fault { doing, fault: Box::new(fault), retry_ms: None, attempt: 1 });
+        if looks_out {
+            self.delay_main(backoff::MINUTE_MS);
+        }
     }
 
     /// Tries again by itself after the delay of the table.
