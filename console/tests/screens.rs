@@ -188,6 +188,27 @@ fn variants_look_as_they_were_approved() {
 }
 
 #[test]
+fn a_key_that_the_agent_cannot_do_is_not_offered() {
+    let now = at("2026-11-29T10:55:15Z");
+    for (state, screen) in [
+        (State::Pending, Screen::Main),
+        (State::Pending, Screen::Details),
+        (State::Pending, Screen::Network),
+        (State::Joined, Screen::Main),
+    ] {
+        let mut s = written(state, &now);
+        s.actions = Actions::default();
+        let view = View { screen, ..View::new(now) };
+        let keys = |s: &Snapshot| text_of(&draw(s, &view, (80, 24)));
+        let without = keys(&s);
+        assert!(!without.contains("blink LED") && !without.contains("check now"), "{state} {without}");
+        s.actions = Actions { retry: false, check: true, identify: true };
+        let with = keys(&s);
+        assert!(with.contains("blink LED") || with.contains("check now"), "{state} {with}");
+    }
+}
+
+#[test]
 fn larger_terminals_keep_the_identity_at_the_bottom_and_scale_the_code() {
     let s = pending();
     let now = at("10:55:15Z");

@@ -192,7 +192,7 @@ pub(super) fn joined(s: &Snapshot, view: &View, width: usize) -> Page {
     }
     let mut page = Page::main(s, view, body);
     let enter = if view.login_comes_back { "[Enter] login now" } else { "[Enter] leave" };
-    page.keys = format!(" {enter}  [D]etails  [L]og  [I] blink LED  [R]edraw");
+    page.keys = format!(" {enter}  [D]etails  [L]og  {}[R]edraw", page::identify_key(s));
     page
 }
 

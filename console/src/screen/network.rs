@@ -64,7 +64,7 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
         Some(_) => format!("{code} The machine keeps trying."),
         None => code,
     }));
-    page.keys = page::side_keys(view, "[C] check now  [L]og");
+    page.keys = page::side_keys(view, if s.actions.check { "[C] check now  [L]og" } else { "[L]og" });
     page
 }
 
@@ -176,6 +176,6 @@ pub(super) fn identity(s: &Snapshot, view: &View, width: usize) -> Page {
     }
     let mut page = Page::main(s, view, body);
     page.title = "NETWORK";
-    page.keys = page::side_keys(view, "[C] check now  [L]og");
+    page.keys = page::side_keys(view, if s.actions.check { "[C] check now  [L]og" } else { "[L]og" });
     page
 }

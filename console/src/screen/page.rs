@@ -38,10 +38,15 @@ impl Page {
     }
 }
 
+/// The key for the LED, where the agent can do it: a key that does nothing is not offered.
+pub(crate) fn identify_key(s: &Snapshot) -> &'static str {
+    if s.actions.identify { "[I] blink LED  " } else { "" }
+}
+
 /// The keys of a main screen. With `retry` there is no room for `[R]edraw`; any unmapped key does the same.
 pub(crate) fn keys(s: &Snapshot, view: &View) -> String {
     let (retry, redraw) = if s.actions.retry { ("[T] retry now  ", "") } else { ("", "[R]edraw  ") };
-    format!(" {retry}[D]etails  [N]etwork  [L]og  [I] blink LED  {redraw}{}", leave(view))
+    format!(" {retry}[D]etails  [N]etwork  [L]og  {}{redraw}{}", identify_key(s), leave(view))
         .trim_end()
         .to_owned()
 }

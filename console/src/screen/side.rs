@@ -91,7 +91,7 @@ pub(super) fn details(s: &Snapshot, view: &View, width: usize) -> Page {
     page.title = "DETAILS";
     page.state = None;
     page.scrolled = true;
-    page.keys = page::side_keys(view, "[U] up  [J] down  [I] blink LED");
+    page.keys = page::side_keys(view, format!("[U] up  [J] down  {}", page::identify_key(s)).trim_end());
     page
 }
 
