@@ -8,7 +8,7 @@ mod publish;
 mod turns;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -75,7 +75,7 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
     for (dir, mode) in [(paths.state_dir(), 0o700), (paths.public_dir(), 0o755), (paths.run_dir(), 0o755)] {
         durable_file::make_dir(&dir, mode)?;
     }
-    let _lock = Lock::take(&paths.agent_lock())?;
+    let _lock = take_lock(&paths.agent_lock()).await?;
     durable_file::sweep(&paths.state_dir())?;
     durable_file::sweep_of(&paths.snapshot())?;
     let settings = Settings::load(paths)?;
@@ -125,6 +125,26 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
     driver.read_request();
     driver.serve().await;
     Ok(())
+}
+
+/// The agent's lock. An agent that was killed while it started a program leaves a child that holds the lock until it is that program: a
+/// moment, and no other agent.
+async fn take_lock(path: &Path) -> Result<Lock, FileError> {
+    let until = Instant::now() + Duration::from_secs(1);
+    loop {
+        match Lock::take(path) {
+            Err(FileError::Owned { pid, .. }) if !is_alive(&pid) && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            taken => return taken,
+        }
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    let pid = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+    let gone = |pid| matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH));
+    pid.is_none_or(|pid| !gone(pid))
 }
 
 /// The journal as the turns' store.
@@ -286,4 +306,37 @@ fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let id = text.trim().to_ascii_lowercase();
     (id.len() == 36).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lock_held_on_behalf_of_a_dead_agent_is_waited_for_and_a_living_one_is_named_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = Lock::take(&path).unwrap();
+        let began = Instant::now();
+        let error = take_lock(&path).await.unwrap_err();
+        assert!(error.to_string().contains(&format!("(pid {})", std::process::id())), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(1));
+
+        // The file names a process that is gone; the lock is still held, and then no more.
+        let mut gone = Command::new("true").stdout(Stdio::null()).spawn().unwrap();
+        gone.wait().unwrap();
+        durable_file::write(&path, format!("{}\n", gone.id()).as_bytes(), 0o600, "test").unwrap();
+        drop(held);
+        let other = std::fs::File::open(&path).unwrap();
+        rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let (taken, ()) = tokio::join!(take_lock(&path), async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            drop(other);
+        });
+        assert!(taken.is_ok());
+    }
 }
