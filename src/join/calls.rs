@@ -8,7 +8,7 @@ use super::event::{DeliveryView, FounderProven, Observed};
 use super::fault::{Class, Code, Details, Fault};
 use super::notice::Notice;
 use super::state::{
-    Call, ClusterView, FITS, Joined, Lane, Pairing, Proof, Record, Revealed, Slot, Stage, Trust,
+    Call, ClusterView, FITS, Joined, Lane, Pairing, Proof, Record, Revealed, Slot, Stage, Trust, Verb,
 };
 use super::step::Turn;
 use crate::protocol::encoding::{B64, Pin};
@@ -84,8 +84,13 @@ impl Turn {
                 let (attempt, sha256) = (handoff.attempt, handoff.sha256.clone());
                 return self.call(Call::Ack, Effect::Ack { join_id, attempt, sha256 });
             }
-            // The acknowledgement comes next: a poll now would keep it waiting.
-            if handoff.stage == Stage::Received && self.s.v.in_hand.as_ref() == Some(&handoff.sha256) {
+            // The acknowledgement comes next: a poll now would keep it waiting. Not so while the helper is in trouble or an older attempt still
+            // runs: what the founder decides meanwhile must be heard.
+            let placing = matches!(self.s.v.privileged, Lane::Idle | Lane::Busy(Verb::WriteDelivery, _));
+            if placing
+                && handoff.stage == Stage::Received
+                && self.s.v.in_hand.as_ref() == Some(&handoff.sha256)
+            {
                 return;
             }
         }
@@ -223,6 +228,7 @@ impl Turn {
             if self.s.d.handoff.as_ref().is_some_and(|h| h.join_id != record.join_id) {
                 self.s.d.handoff = None;
                 self.s.v.in_hand = None;
+                self.clear_posts();
             }
             self.s.d.registration = Some(record);
             self.s.v.registered_ms.get_or_insert(self.now.boot_ms);
@@ -271,9 +277,14 @@ impl Turn {
             Ok(answer) => answer,
             Err(fault) => return self.main_fault("asking for the state", call, fault),
         };
-        self.contact();
         let before = self.s.d.registration.as_ref().map(|r| r.state.clone());
         let fast = self.now.boot_ms.saturating_sub(since) < FAST_POLL_MS;
+        // An answer without the delivery that is due is a failure that goes on, not the end of one.
+        self.s.v.last_contact_ms = Some(self.now.boot_ms);
+        let incomplete = self.lacks_delivery(&view, delivery.as_ref());
+        if !incomplete {
+            self.contact();
+        }
         self.apply_view(view, delivery, call);
         // A founder that answers at once for ever must not keep us busy.
         let same = before == self.s.d.registration.as_ref().map(|r| r.state.clone());
@@ -326,12 +337,14 @@ impl Turn {
         self.s.v.view = Some(view);
         match word.as_str() {
             "rejected" | "expired" => {
+                self.give_up_unstarted();
                 let code = if word == "rejected" { Code::JoinRejected } else { Code::JoinExpired };
                 let mut fault = Fault::new(code, reason.as_ref().map_or("", |r| r.as_str())).verified();
                 fault.from_founder = reason.is_some();
                 self.stop("waiting for approval", fault);
             }
             "joined" => self.finish_joined(),
+            "failed" | "approved" | "pending" => self.give_up_unstarted(),
             "delivering" | "installing" if call == Call::Poll => self.delivery(attempt, delivery),
             _ => {}
         }
@@ -366,6 +379,17 @@ impl Turn {
                     self.again(doing, fault);
                 }
             }
+            // During an install the hardware is told for the record only: that it was refused must not leave the install alone.
+            Code::InvalidInput
+            | Code::InventoryTooLarge
+            | Code::InventoryInvalid
+            | Code::Unsupported
+            | Code::ReleaseMismatch
+                if call == Call::Reregister && self.s.installs() =>
+            {
+                self.s.v.registered_now = true;
+                self.say(Notice::Fault { doing, fault: Box::new(fault), retry_ms: None, attempt: 1 });
+            }
             Code::PairingConflict => self.new_identity("the cluster holds another pairing for this machine"),
             Code::DeliveryMismatch if self.s.d.handoff.as_ref().is_some_and(|h| h.stage <= Stage::Acked) => {
                 self.s.d.handoff = None;
@@ -377,8 +401,10 @@ impl Turn {
                 self.again_in(doing, fault, backoff::FLOOR_MS);
             }
             Code::InventoryTooLarge | Code::InventoryInvalid => self.stop(doing, fault),
-            Code::OtherRefusal | Code::JoinNotFound | Code::JoinStateConflict if self.s.v.failures >= 2 => {
-                self.stop(doing, fault);
+            // Three tries, however often nobody answered before them.
+            Code::OtherRefusal | Code::JoinNotFound | Code::JoinStateConflict => {
+                self.s.v.refusals += 1;
+                if self.s.v.refusals > 2 { self.stop(doing, fault) } else { self.again(doing, fault) }
             }
             Code::FounderKeyChanged | Code::PinMismatch => self.again_in(doing, fault, MINUTE_MS),
             code if code.class() == Class::Retry => self.again(doing, fault),
@@ -414,9 +440,9 @@ impl Turn {
                     && let Some(handoff) = &mut self.s.d.handoff
                     && handoff.stage == Stage::Written
                 {
-                    // The attempt is over at the founder; what comes next, the poll tells.
-                    handoff.stage = Stage::Failed;
-                    handoff.end_reported = true;
+                    // The attempt may be over at the founder. What it wants now, the poll tells; if it is this one after all, it is placed anew.
+                    handoff.stage = Stage::Received;
+                    self.s.v.in_hand = None;
                 }
             }
         }

@@ -7,11 +7,9 @@ use super::effect::{Effect, Timer};
 use super::event::{DeliveryView, FirstbootEnd, StepReport};
 use super::fault::{Code, Fault};
 use super::notice::Notice;
-use super::state::{
-    Handoff, Lane, LogBatch, MAX_LOG_BATCHES, MAX_STEPS, Queued, Stage, StepLine, Trouble, Verb,
-};
+use super::state::{Call, Handoff, Lane, LogBatch, MAX_STEPS, Queued, Stage, StepLine, Trouble, Verb};
 use super::step::Turn;
-use crate::protocol::wire::StepStatus;
+use crate::protocol::wire::{self, StepStatus};
 
 /// Step name and title of the join as a whole, used when no step of firstboot fits (documented name `join`).
 const JOIN_STEP: (&str, &str) = ("join", "Joining the cluster");
@@ -20,6 +18,9 @@ impl Turn {
     /// After a restart: what the boot and the stage allow. An attempt that may have been started is never started again in another boot: a
     /// second run over a half-done one could destroy what the first wrote.
     pub(super) fn resume_handoff(&mut self) {
+        if self.s.d.joined.is_some() {
+            return;
+        }
         let boot_id = self.s.v.env.boot_id.clone();
         let Some(handoff) = &mut self.s.d.handoff else { return };
         let rebooted = handoff.boot_id != boot_id;
@@ -28,6 +29,10 @@ impl Turn {
                 // The bundle was on tmpfs. Nothing was started: fetch it again.
                 handoff.stage = Stage::Received;
                 handoff.boot_id = boot_id;
+            }
+            // The step that failed is known, and only the end of the program was not: that stays what is told.
+            Stage::Starting | Stage::Running if rebooted && handoff.failure.is_some() => {
+                handoff.stage = Stage::Failed;
             }
             Stage::Starting | Stage::Running if rebooted => {
                 self.firstboot_failed("the machine restarted during the install");
@@ -51,17 +56,28 @@ impl Turn {
         }
     }
 
+    /// Whether the answer is of another attempt than ours.
+    fn is_newer(&self, attempt: Option<u64>, delivery: Option<&DeliveryView>) -> bool {
+        let Some(handoff) = &self.s.d.handoff else { return true };
+        match (handoff.attempt, attempt) {
+            (Some(old), Some(new)) => new > old,
+            (None, Some(_)) => true,
+            (_, None) => delivery.is_some_and(|d| d.sha256 != handoff.sha256),
+        }
+    }
+
+    /// Whether an answer should have brought a delivery and did not.
+    pub(super) fn lacks_delivery(&self, view: &wire::Registration, delivery: Option<&DeliveryView>) -> bool {
+        let due = delivery.is_none() && matches!(view.state.as_str(), "delivering" | "installing");
+        let newer = self.is_newer(view.attempt, None);
+        let received = self.s.d.handoff.as_ref().is_some_and(|h| h.stage == Stage::Received);
+        due && if newer { !self.s.v.skipped } else { received }
+    }
+
     /// A poll in `delivering` or `installing` brought (or did not bring) the delivery.
     pub(super) fn delivery(&mut self, attempt: Option<u64>, delivery: Option<DeliveryView>) {
+        let newer = self.is_newer(attempt, delivery.as_ref());
         let present = self.s.d.handoff.as_ref();
-        let newer = match present {
-            None => true,
-            Some(h) => match (h.attempt, attempt) {
-                (Some(old), Some(new)) => new > old,
-                (None, Some(_)) => true,
-                (_, None) => delivery.as_ref().is_some_and(|d| d.sha256 != h.sha256),
-            },
-        };
         let Some(delivery) = delivery else {
             if self.s.v.skipped && newer {
                 // We left it out ourselves, and meanwhile it is another attempt's: ask again, with it.
@@ -100,6 +116,7 @@ impl Turn {
             self.clear_posts();
         }
         self.s.v.last_line = None;
+        self.note_older_run();
         if let Some(problem) = delivery.problem {
             let text = format!("the received configuration is not usable: {}", problem.detail);
             self.firstboot_failed(&text);
@@ -110,6 +127,19 @@ impl Turn {
                 attempt: 1,
             });
         }
+    }
+
+    /// An older attempt that still runs holds up this one. A person must know what is waited for.
+    fn note_older_run(&mut self) {
+        if self.s.v.following.is_none() {
+            return;
+        }
+        let detail = "firstboot of an earlier attempt still runs, and this one starts when it has ended";
+        let fault = Fault::new(Code::Local, detail);
+        let doing = "placing the configuration";
+        self.say(Notice::Info(Safe::clean(detail)));
+        self.s.v.privileged_trouble =
+            Some(Trouble { fault, doing, since_ms: self.now.boot_ms, attempts: 1, retry_at_ms: None });
     }
 
     pub(super) fn drive_privileged(&mut self) {
@@ -124,22 +154,46 @@ impl Turn {
             }
             return;
         }
+        let wanted = self.s.d.stop.is_none() && matches!(self.s.word(), Some("delivering" | "installing"));
         let Some(handoff) = &mut self.s.d.handoff else { return };
         let (attempt, sha256) = (handoff.attempt, handoff.sha256.clone());
         match handoff.stage {
             Stage::Received if self.s.v.in_hand.as_ref() == Some(&sha256) => {
+                self.s.v.writing = Some(handoff.hand());
                 self.verb(Verb::WriteDelivery, Effect::WriteDelivery { attempt, sha256 });
             }
+            // Whoever is asked to start it may find that it does not run yet: then the cluster must still want it.
+            Stage::Acked | Stage::Starting if !wanted => {}
             Stage::Acked | Stage::Starting | Stage::Running => {
                 // `Starting` is in the journal before the verb is sent.
                 if handoff.stage == Stage::Acked {
                     handoff.stage = Stage::Starting;
                 }
                 let log_cursor = handoff.log_cursor.clone();
-                self.s.v.following = Some(sha256.clone());
+                self.s.v.following = Some(handoff.hand());
                 self.verb(Verb::StartFirstboot, Effect::StartFirstboot { attempt, sha256, log_cursor });
             }
             _ => {}
+        }
+    }
+
+    /// The cluster does not want this attempt any more and nothing of it was started: it is over, and never started later.
+    pub(super) fn give_up_unstarted(&mut self) {
+        let Some(handoff) = &mut self.s.d.handoff else { return };
+        if self.s.v.following.is_some() || !matches!(handoff.stage, Stage::Acked | Stage::Starting) {
+            return;
+        }
+        handoff.stage = Stage::Failed;
+        handoff.end_reported = true;
+        self.settle_privileged();
+    }
+
+    /// Ends the wait for a verb's next try.
+    fn settle_privileged(&mut self) {
+        self.s.v.privileged_trouble = None;
+        if let Lane::Delayed(_) = self.s.v.privileged {
+            self.out.push(Effect::Disarm(Timer::Privileged));
+            self.s.v.privileged = Lane::Idle;
         }
     }
 
@@ -174,18 +228,25 @@ impl Turn {
         if !self.take_verb(Verb::WriteDelivery) {
             return;
         }
+        let written = self.s.v.writing.take();
         match answer {
             Ok(sha256) => {
                 self.verb_ok("write-delivery");
                 let Some(handoff) = &mut self.s.d.handoff else { return };
-                if handoff.sha256 == sha256 && handoff.stage == Stage::Received {
+                let present = Some(handoff.hand()) == written && handoff.sha256 == sha256;
+                if present && handoff.stage == Stage::Received {
                     handoff.stage = Stage::Written;
-                } else {
-                    // Another delivery came meanwhile; it is written next.
-                    self.s.v.in_hand = self.s.v.in_hand.take().filter(|have| *have != sha256);
+                    // Acknowledged at once, not when a held poll ends.
+                    if matches!(self.s.v.main, Lane::Busy(Call::Poll, _)) {
+                        self.cancel_main();
+                    }
                 }
+                // If another delivery came meanwhile, it is written next.
             }
-            Err(fault) if fault.code == Code::DeliveryInvalid => {
+            Err(fault)
+                if fault.code == Code::DeliveryInvalid
+                    && self.s.d.handoff.as_ref().map(Handoff::hand) == written =>
+            {
                 let text = format!("the received configuration is not usable: {}", fault.detail);
                 self.firstboot_failed(&text);
             }
@@ -196,17 +257,17 @@ impl Turn {
     pub(super) fn firstboot_running(&mut self) {
         let following = self.s.v.following.clone();
         if let Some(handoff) = &mut self.s.d.handoff
-            && Some(&handoff.sha256) == following.as_ref()
+            && Some(handoff.hand()) == following
             && handoff.stage == Stage::Starting
         {
             handoff.stage = Stage::Running;
+            self.s.v.last_report_ms = self.now.boot_ms;
         }
     }
 
     /// The attempt that is followed is the present one: what an older one still says is dropped.
     fn is_present(&self) -> bool {
-        self.s.v.following.is_some()
-            && self.s.v.following.as_ref() == self.s.d.handoff.as_ref().map(|h| &h.sha256)
+        self.s.v.following.is_some() && self.s.v.following == self.s.d.handoff.as_ref().map(Handoff::hand)
     }
 
     pub(super) fn firstboot_step(&mut self, report: StepReport) {
@@ -226,11 +287,11 @@ impl Turn {
             // The same datagram twice says nothing new.
             Some(line) if line.report == report => return,
             Some(line) => {
-                line.report = report.clone();
+                line.report = kept(&report);
                 line.ended_ms = ended_ms;
             }
             None => {
-                handoff.steps.push(StepLine { report: report.clone(), began_ms: now, ended_ms });
+                handoff.steps.push(StepLine { report: kept(&report), began_ms: now, ended_ms });
                 let surplus = handoff.steps.len().saturating_sub(MAX_STEPS);
                 handoff.steps.drain(..surplus);
             }
@@ -281,14 +342,7 @@ impl Turn {
         if let Some(last) = lines.last() {
             self.s.v.last_line = Some((Safe::clean(last.as_str()), self.now.boot_ms));
         }
-        let log = &mut self.s.v.log;
-        log.push_back(LogBatch { lines, cursor, lost: 0 });
-        if log.len() > MAX_LOG_BATCHES
-            && let Some(old) = log.pop_front()
-            && let Some(next) = log.front_mut()
-        {
-            next.lost += old.lost + old.lines.len() as u64;
-        }
+        self.keep_log(LogBatch { lines, cursor, lost: 0 });
     }
 
     pub(super) fn firstboot_ended(&mut self, end: Result<FirstbootEnd, Fault>) {
@@ -341,14 +395,7 @@ impl Turn {
                 line.ended_ms = Some(now);
                 line.report.clone()
             }
-            None => StepReport {
-                step: Safe::clean(JOIN_STEP.0),
-                title: Safe::clean(JOIN_STEP.1),
-                index: None,
-                total: None,
-                status: StepStatus::Failed,
-                error: Some(Safe::clean(error)),
-            },
+            None => join_report(StepStatus::Failed, Some(Safe::clean(error))),
         };
         handoff.stage = Stage::Failed;
         handoff.failure = Some(report.clone());
@@ -356,9 +403,7 @@ impl Turn {
     }
 
     fn queue_end(&mut self, status: StepStatus, error: Option<Safe<2048>>) {
-        let (step, title) = (Safe::clean(JOIN_STEP.0), Safe::clean(JOIN_STEP.1));
-        let report = StepReport { step, title, index: None, total: None, status, error };
-        self.queue(Queued { report, is_end: true });
+        self.queue(Queued { report: join_report(status, error), is_end: true });
     }
 
     pub(super) fn joined_marked(&mut self, answer: Result<(), Fault>) {
@@ -373,4 +418,16 @@ impl Turn {
             Err(fault) => self.verb_failed("writing the joined marker", fault),
         }
     }
+}
+
+/// The join as a whole.
+pub(super) fn join_report(status: StepStatus, error: Option<Safe<2048>>) -> StepReport {
+    let (step, title) = (Safe::clean(JOIN_STEP.0), Safe::clean(JOIN_STEP.1));
+    StepReport { step, title, index: None, total: None, status, error }
+}
+
+/// A report as the journal keeps it: only a failed step has an error, so that 64 steps stay far below the journal's cap.
+fn kept(report: &StepReport) -> StepReport {
+    let error = report.error.clone().filter(|_| report.status == StepStatus::Failed);
+    StepReport { error, ..report.clone() }
 }

@@ -3,14 +3,23 @@
 use super::backoff;
 use super::effect::{Effect, Timer};
 use super::fault::{Class, Code, Fault};
-use super::state::{Lane, Post, Queued, SEQ_BLOCK, Stage};
+use super::install::join_report;
+use super::state::{Lane, LogBatch, MAX_LOG_BATCHES, Post, Queued, SEQ_BLOCK, Stage};
 use super::step::Turn;
 use crate::protocol::wire::{self, LogRequest, ProgressRequest, StepStatus};
 
 /// A running step is told again after this long without a report (docs/protocol.md: at most 120 s).
 const HEARTBEAT_MS: u64 = 110_000;
+/// While a report is due and cannot be told, it is looked at this often.
+const HEARTBEAT_PACE_MS: u64 = 5_000;
 /// Between two log calls.
 const LOG_PACE_MS: u64 = 1_000;
+/// Most lines of one log call.
+const MAX_LINES: usize = 200;
+/// Most bytes of lines that are put together for one log call; a founder takes 256 KiB with all around them.
+const MAX_BODY: usize = 64 * 1024;
+/// Largest sequence or line number (2^53 - 1): a founder that names a larger one is held to it.
+const MAX_NUMBER: u64 = (1 << 53) - 1;
 /// Reports kept unsent; the oldest that is not the end goes first.
 const MAX_REPORTS: usize = 256;
 
@@ -49,6 +58,10 @@ impl Turn {
             return;
         }
         let Some(join_id) = self.s.d.registration.as_ref().map(|r| r.join_id.clone()) else { return };
+        // After a restart the key is loaded first; joined, it is not loaded any more and nothing is told.
+        if self.s.identity().is_none() {
+            return;
+        }
         if self.s.d.joined.is_some() && self.s.v.post_failures > 0 {
             self.s.v.reports.clear();
             self.s.v.log.clear();
@@ -90,15 +103,16 @@ impl Turn {
         }
         if std::mem::take(&mut self.s.v.stale_post) {
             // Its number may have been used; the next report is another one.
-            let last_seq = answer.map_or(0, |answer| answer.last_seq);
+            let last_seq = answer.map_or(0, |answer| answer.last_seq.min(MAX_NUMBER));
             self.s.v.next_seq = self.s.v.next_seq.max(last_seq) + 1;
             return;
         }
         match answer {
             Ok(answer) => {
                 let sent = self.s.v.next_seq;
-                self.s.v.next_seq = sent.max(answer.last_seq) + 1;
-                if answer.last_seq > sent {
+                let last_seq = answer.last_seq.min(MAX_NUMBER);
+                self.s.v.next_seq = sent.max(last_seq) + 1;
+                if last_seq > sent {
                     // The founder has seen higher numbers: this report was ignored, so it is sent again above them.
                     self.s.v.post_failures += 1;
                     let delay = backoff::jittered_ms(self.s.v.post_failures, self.now.random);
@@ -124,7 +138,8 @@ impl Turn {
 
     /// The founder still waits for the end of the attempt, and that is what was sent: it is never given up.
     fn end_is_due(&self) -> bool {
-        matches!(self.s.word(), Some("delivering" | "installing"))
+        // Without a registration it is just being made anew, and it may be the same one.
+        matches!(self.s.word(), Some("delivering" | "installing") | None)
             && self.s.v.reports.front().is_some_and(|queued| queued.is_end)
     }
 
@@ -145,9 +160,10 @@ impl Turn {
                 let Some(batch) = self.s.v.log.pop_front() else { return };
                 if let Some(handoff) = &mut self.s.d.handoff {
                     let last = handoff.next_line + batch.lost + batch.lines.len() as u64 - 1;
-                    if answer.last_line > last && self.s.v.post_failures < 3 {
+                    let last_line = answer.last_line.min(MAX_NUMBER);
+                    if last_line > last && self.s.v.post_failures < 3 {
                         // Another run used these numbers: go on above them, with the same lines.
-                        handoff.next_line = answer.last_line + 1;
+                        handoff.next_line = last_line + 1;
                         self.s.v.log.push_front(batch);
                         self.s.v.post_failures += 1;
                         return;
@@ -169,6 +185,31 @@ impl Turn {
         }
     }
 
+    /// Keeps log lines until they are told. One call a second goes out, so what comes in small pieces is put together; the oldest go first when
+    /// the founder is away for long, and are counted.
+    pub(super) fn keep_log(&mut self, mut batch: LogBatch) {
+        let under_way = usize::from(matches!(self.s.v.post, Lane::Busy(Post::Log, _)));
+        let log = &mut self.s.v.log;
+        let size = |batch: &LogBatch| batch.lines.iter().map(|line| line.as_str().len()).sum::<usize>();
+        let free = log.len() > under_way;
+        match log.back_mut().filter(|_| free) {
+            Some(last)
+                if last.lines.len() + batch.lines.len() <= MAX_LINES
+                    && size(last) + size(&batch) <= MAX_BODY =>
+            {
+                last.lines.append(&mut batch.lines);
+                last.cursor = batch.cursor;
+            }
+            _ => log.push_back(batch),
+        }
+        if log.len() > MAX_LOG_BATCHES
+            && let Some(old) = log.remove(under_way)
+            && let Some(next) = log.get_mut(under_way)
+        {
+            next.lost += old.lost + old.lines.len() as u64;
+        }
+    }
+
     fn post_again(&mut self, fault: &Fault) {
         self.s.v.post_failures += 1;
         let delay = backoff::delay_ms(fault, self.s.v.post_failures, self.now.random);
@@ -180,7 +221,7 @@ impl Turn {
         if running && !self.s.v.heartbeat {
             self.s.v.heartbeat = true;
             let quiet = self.now.boot_ms.saturating_sub(self.s.v.last_report_ms);
-            let left = HEARTBEAT_MS.saturating_sub(quiet).max(LOG_PACE_MS);
+            let left = HEARTBEAT_MS.saturating_sub(quiet).max(HEARTBEAT_PACE_MS);
             self.out.push(Effect::Arm(Timer::Heartbeat, left));
         } else if !running && self.s.v.heartbeat {
             self.s.v.heartbeat = false;
@@ -199,10 +240,12 @@ impl Turn {
         else {
             return;
         };
-        if let Some(line) = handoff.steps.last() {
-            let report = line.report.clone();
-            self.queue(Queued { report, is_end: false });
-        }
+        let report = match handoff.steps.last() {
+            Some(line) => line.report.clone(),
+            // It runs and has not named a step yet.
+            None => join_report(StepStatus::Running, None),
+        };
+        self.queue(Queued { report, is_end: false });
     }
 }
 

@@ -197,6 +197,15 @@ pub struct Handoff {
     pub log_cursor: Option<String>,
 }
 
+/// Which delivery something belongs to. Two attempts may deliver the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hand {
+    /// The founder's number.
+    pub attempt: Option<u64>,
+    /// The digest.
+    pub sha256: String,
+}
+
 /// One step with its times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -368,6 +377,8 @@ pub struct Volatile {
     pub fit: usize,
     /// Failures in a row, for the backoff.
     pub failures: u32,
+    /// Refusals in a row that end in a wait for a person.
+    pub refusals: u32,
     /// Set while the founder cannot be used.
     pub trouble: Option<Trouble>,
     /// Proofs that expired in a row.
@@ -396,8 +407,10 @@ pub struct Volatile {
     pub privileged: Lane<Verb>,
     /// Failures in a row of them, and the last.
     pub privileged_trouble: Option<Trouble>,
-    /// The delivery (by digest) whose firstboot is followed in this run.
-    pub following: Option<String>,
+    /// The delivery that is being placed.
+    pub writing: Option<Hand>,
+    /// The delivery whose firstboot is followed in this run.
+    pub following: Option<Hand>,
     /// Posts to the founder.
     pub post: Lane<Post>,
     /// Failures in a row of them.
@@ -528,6 +541,15 @@ impl Durable {
     }
 }
 
+// === impl Handoff ===
+
+impl Handoff {
+    /// Which delivery this is.
+    pub fn hand(&self) -> Hand {
+        Hand { attempt: self.attempt, sha256: self.sha256.clone() }
+    }
+}
+
 // === impl State ===
 
 impl State {
@@ -588,6 +610,13 @@ impl State {
         self.d.handoff.as_ref().is_some_and(|h| matches!(h.stage, Stage::Starting | Stage::Running))
     }
 
+    /// Whether firstboot of the present attempt was started and the cluster still waits for it.
+    pub fn installs(&self) -> bool {
+        let started =
+            self.d.handoff.as_ref().is_some_and(|h| (Stage::Starting..=Stage::Done).contains(&h.stage));
+        started && matches!(self.word(), Some("delivering" | "installing"))
+    }
+
     /// The identity, when it is there.
     pub fn identity(&self) -> Option<IdentityView> {
         match self.v.identity {
@@ -624,6 +653,7 @@ impl Volatile {
             registered_now: false,
             fit: 0,
             failures: 0,
+            refusals: 0,
             trouble: None,
             expired_proofs: 0,
             view: None,
@@ -638,6 +668,7 @@ impl Volatile {
             erasing: Lane::Idle,
             privileged: Lane::Idle,
             privileged_trouble: None,
+            writing: None,
             following: None,
             post: Lane::Idle,
             post_failures: 0,

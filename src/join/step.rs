@@ -11,7 +11,7 @@ use super::event::{Event, IdentityView, Now, ProbeView, RequestView};
 use super::fault::{Class, Code, Fault};
 use super::notice::Notice;
 use super::state::{
-    Binding, Call, Durable, Env, Lane, Post, Proof, Slot, Stage, Start, State, Trouble, Verb, Volatile,
+    Binding, Call, Durable, Env, Lane, Post, Proof, Slot, Start, State, Trouble, Verb, Volatile,
 };
 use crate::protocol::encoding::B64;
 
@@ -114,9 +114,7 @@ impl Turn {
         let id = B64(view.id);
         if self.s.d.request != Some(id) {
             // A new code must not disturb an install that runs: what it wrote half-way would be lost.
-            let started =
-                self.s.d.handoff.as_ref().is_some_and(|h| (Stage::Starting..=Stage::Done).contains(&h.stage));
-            let installing = started && matches!(self.s.word(), Some("delivering" | "installing"));
+            let installing = self.s.installs();
             let unknown = self.s.v.trouble.as_ref().is_some_and(|t| t.fault.code == Code::JoinNotFound);
             if installing && !unknown && self.s.d.stop.is_none() {
                 self.say(Notice::Info(Safe::clean("a new join request is not taken while the install runs")));
@@ -173,6 +171,7 @@ impl Turn {
     /// Ends the current wait, except the look-out after a proof that failed: each proof costs a try.
     fn network_changed(&mut self) {
         self.s.v.failures = 0;
+        self.s.v.refusals = 0;
         self.s.v.post_failures = 0;
         if matches!(self.s.v.main, Lane::Delayed(_)) && self.s.v.degraded.is_none() {
             self.out.push(Effect::Disarm(Timer::Main));
@@ -480,6 +479,7 @@ impl Turn {
     pub(super) fn contact(&mut self) {
         self.s.v.last_contact_ms = Some(self.now.boot_ms);
         self.s.v.failures = 0;
+        self.s.v.refusals = 0;
         if let Some(trouble) = self.s.v.trouble.take() {
             let after_ms = self.now.boot_ms.saturating_sub(trouble.since_ms);
             self.say(Notice::Recovered { after_ms, attempts: trouble.attempts });
@@ -488,6 +488,7 @@ impl Turn {
 
     pub(super) fn clear_trouble(&mut self) {
         self.s.v.failures = 0;
+        self.s.v.refusals = 0;
         self.s.v.trouble = None;
     }
 }
