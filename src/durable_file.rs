@@ -70,7 +70,7 @@ pub fn write_volatile(path: &Path, bytes: &[u8], mode: RawMode, name: &'static s
     replace(path, bytes, mode, name, false)
 }
 
-/// As [`write`], and the content that was there is overwritten on the disk once the new one is durable, as far as the disk lets us.
+/// As [`write()`], and the content that was there is overwritten on the disk once the new one is durable, as far as the disk lets us.
 pub fn write_secret(path: &Path, bytes: &[u8], mode: RawMode, name: &'static str) -> Result<(), FileError> {
     let (dir, file) = split(path)?;
     let old = hold(&dir, file);
