@@ -84,9 +84,13 @@ impl JoinRequest {
         Ok(self)
     }
 
-    /// Takes the code out of the saved request, and off the disk. Without a request or a code nothing happens.
-    pub fn erase_code(paths: &Paths) -> Result<(), RequestError> {
+    /// Takes the code out of the saved request, and off the disk. Without a request or a code nothing happens. With `ours` a request of another id
+    /// is left alone: somebody saved it a moment ago, and its code is still needed.
+    pub fn erase_code(paths: &Paths, ours: Option<[u8; 32]>) -> Result<(), RequestError> {
         let Some(mut request) = Self::load(paths)? else { return Ok(()) };
+        if ours.is_some_and(|ours| ours != request.id()) {
+            return Ok(());
+        }
         durable_file::sweep_of(&paths.request())?;
         if request.code.is_none() {
             return Ok(());
@@ -279,12 +283,24 @@ mod tests {
         let before = request(CODE).store(&paths).unwrap().view();
         let torn = paths.state_dir().join(".request.json.77-0.tmp");
         durable_file::write_volatile(&torn, CODE.as_bytes(), 0o600, "test").unwrap();
-        JoinRequest::erase_code(&paths).unwrap();
-        JoinRequest::erase_code(&paths).unwrap();
+        JoinRequest::erase_code(&paths, None).unwrap();
+        JoinRequest::erase_code(&paths, None).unwrap();
         let after = JoinRequest::load(&paths).unwrap().unwrap().view();
         assert_eq!((after.id, after.has_code, after.pins), (before.id, false, before.pins));
         assert!(!text(&paths).contains("7YQX") && !text(&paths).contains("salt"), "{}", text(&paths));
         assert!(!torn.exists());
+    }
+
+    #[test]
+    fn a_code_that_was_saved_a_moment_ago_is_not_erased_for_an_older_request() {
+        let (_dir, paths) = world();
+        let old = request(CODE).store(&paths).unwrap().view();
+        request("7YQX-M2KP-41B").store(&paths).unwrap();
+        JoinRequest::erase_code(&paths, Some(old.id)).unwrap();
+        let saved = JoinRequest::load(&paths).unwrap().unwrap().view();
+        assert!(saved.has_code);
+        JoinRequest::erase_code(&paths, Some(saved.id)).unwrap();
+        assert!(!JoinRequest::load(&paths).unwrap().unwrap().view().has_code);
     }
 
     #[test]

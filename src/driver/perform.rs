@@ -178,7 +178,8 @@ impl Performer {
             }
             Effect::Probe => self.probe(),
             Effect::EraseCode => {
-                let erased = JoinRequest::erase_code(self.paths()).map_err(Fault::from);
+                let ours = self.request.as_ref().map(|request| request.view().id);
+                let erased = JoinRequest::erase_code(self.paths(), ours).map_err(Fault::from);
                 if let (Ok(()), Some(request)) = (&erased, &mut self.request) {
                     request.forget_code();
                     self.proofs.forget();
@@ -269,10 +270,13 @@ impl Performer {
         view
     }
 
+    /// The marker comes last: once it is there nobody comes back to remove what a member must not keep.
     fn mark_joined(&mut self) -> Result<(), Fault> {
-        durable_file::write(&self.paths().joined_marker(), b"", 0o600, "joined-mark")
-            .map_err(|e| e.fault())?;
-        identity::discard(&self.paths().identity_dir()).map_err(|e| e.fault())
+        if let Err(error) = JoinRequest::erase_code(self.paths(), None) {
+            tracing::warn!("the join code could not be removed: {error}");
+        }
+        identity::discard(&self.paths().identity_dir()).map_err(|e| e.fault())?;
+        durable_file::write(&self.paths().joined_marker(), b"", 0o600, "joined-mark").map_err(|e| e.fault())
     }
 
     fn write_delivery(&mut self, attempt: Option<u64>, sha256: &str) -> Vec<Event> {

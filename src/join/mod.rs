@@ -26,6 +26,8 @@ mod posts;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod restart_tests;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod sim;

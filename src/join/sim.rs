@@ -183,6 +183,12 @@ impl World {
         if inventory && self.state.d.trust.is_none() {
             self.violate("P2: inventory before the founder proved the code");
         }
+        // The driver takes it into the verb at once; what comes later does not change it.
+        if let Effect::WriteDelivery { sha256, .. } = effect
+            && self.in_hand.as_ref() != Some(sha256)
+        {
+            self.violate("P4: a delivery that is not in hand is written");
+        }
         if self.state.word() == Some("needs-upgrade")
             && matches!(effect, Effect::WriteDelivery { .. } | Effect::StartFirstboot { .. })
         {
@@ -358,12 +364,7 @@ impl World {
                 Event::JoinedMarked(Ok(()))
             }
             Effect::WriteDelivery { .. } if lost => Event::DeliveryWritten(Err(local())),
-            Effect::WriteDelivery { sha256, .. } => {
-                if self.in_hand.as_ref() != Some(&sha256) {
-                    self.violate("P4: a delivery that is not in hand is written");
-                }
-                Event::DeliveryWritten(Ok(sha256))
-            }
+            Effect::WriteDelivery { sha256, .. } => Event::DeliveryWritten(Ok(sha256)),
             effect => self.carry_to_founder(effect, outcome),
         }
     }

@@ -578,7 +578,7 @@ impl State {
         {
             return Phase::IdentityFailed;
         }
-        if self.v.request.is_none() {
+        if self.v.request.is_none() && !self.installs() {
             return Phase::NoRequest;
         }
         match self.word() {

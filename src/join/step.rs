@@ -11,7 +11,7 @@ use super::event::{Event, IdentityView, Now, ProbeView, RequestView};
 use super::fault::{Class, Code, Fault};
 use super::notice::Notice;
 use super::state::{
-    Binding, Call, Durable, Env, Lane, Post, Proof, Slot, Start, State, Trouble, Verb, Volatile,
+    Binding, Call, Durable, Env, Joined, Lane, Post, Proof, Slot, Start, State, Trouble, Verb, Volatile,
 };
 use crate::protocol::encoding::B64;
 
@@ -31,9 +31,13 @@ pub struct Step {
 
 /// Decides what one event means.
 pub fn step(state: State, event: Event, now: Now) -> Step {
+    let before = state.phase();
     let mut turn = Turn { s: state, out: Vec::new(), now };
     turn.apply(event);
     turn.drive();
+    if turn.s.phase() != before {
+        turn.s.v.state_since_ms = now.boot_ms;
+    }
     Step { state: turn.s, effects: turn.out }
 }
 
@@ -41,6 +45,14 @@ pub fn step(state: State, event: Event, now: Now) -> Step {
 pub fn resume(durable: Durable, env: Env, now: Now) -> Step {
     let mut turn = Turn { s: State { d: durable, v: Volatile::new(env, now) }, out: Vec::new(), now };
     turn.note_start();
+    // The marker outlives a journal that was lost: a member never registers again.
+    if turn.s.v.env.marked_joined {
+        turn.s.d.joined.get_or_insert(Joined { wall_ms: now.wall_ms });
+    }
+    // A start is one more try of what only a start, the settings or this machine's system can have changed.
+    if turn.s.d.stop.as_ref().is_some_and(|stop| may_retry(stop.code) || stop.code == Code::UrlMalformed) {
+        turn.s.d.stop = None;
+    }
     turn.resume_handoff();
     if turn.s.d.joined.is_some() && turn.s.v.env.marked_joined {
         turn.s.v.finished = true;
@@ -90,6 +102,7 @@ impl Turn {
             return;
         }
         if self.s.d.joined.is_none() {
+            self.take_waiting_request();
             self.drive_prepare();
             self.drive_main();
         }
@@ -103,6 +116,8 @@ impl Turn {
 
     fn request(&mut self, view: Option<RequestView>) {
         if self.s.d.joined.is_some() {
+            // Shown, and nothing else.
+            self.s.v.request = view.or_else(|| self.s.v.request.take());
             return;
         }
         let Some(view) = view else {
@@ -112,6 +127,11 @@ impl Turn {
             return;
         };
         let id = B64(view.id);
+        // The same code given once more is a new proof where only a new proof helps.
+        let changed = self.s.v.trouble.as_ref().is_some_and(|t| t.fault.code == Code::FounderKeyChanged);
+        if changed && view.has_code && self.s.v.request.is_some() && !self.s.installs() {
+            self.s.d.request = None;
+        }
         if self.s.d.request != Some(id) {
             // A new code must not disturb an install that runs: what it wrote half-way would be lost.
             let installing = self.s.installs();
@@ -153,6 +173,14 @@ impl Turn {
             self.stop("reading the join request", Fault::new(Code::UrlMalformed, why));
         }
         self.s.v.request = Some(view);
+    }
+
+    /// A request that came during an install is taken when that is over.
+    fn take_waiting_request(&mut self) {
+        let waits = |view: &RequestView, s: &State| s.d.request != Some(B64(view.id)) && !s.installs();
+        if let Some(view) = self.s.v.request.clone().filter(|view| waits(view, &self.s)) {
+            self.request(Some(view));
+        }
     }
 
     fn retry(&mut self) {
@@ -221,7 +249,8 @@ impl Turn {
         starts.push(Start { boot_id, boot_ms: self.now.boot_ms });
         let surplus = starts.len().saturating_sub(10);
         starts.drain(..surplus);
-        let recent = starts.iter().filter(|s| s.boot_ms + LOOP_WINDOW_MS > self.now.boot_ms).count();
+        let recent =
+            starts.iter().filter(|s| s.boot_ms.saturating_add(LOOP_WINDOW_MS) > self.now.boot_ms).count();
         if recent > LOOP_STARTS && self.s.d.joined.is_none() {
             let text = format!("restarted {} times in 10 minutes", recent - 1);
             self.s.v.degraded = Some(Safe::clean(text));
@@ -361,7 +390,8 @@ impl Turn {
             self.s.word(),
             Some("approved" | "delivering" | "installing" | "joined" | "failed" | "rejected" | "expired")
         ) || self.s.d.stop.as_ref().is_some_and(|f| f.code.class() == Class::Final);
-        let saved = self.s.v.request.as_ref().is_some_and(|r| r.has_code);
+        let ours = self.s.d.request;
+        let saved = self.s.v.request.as_ref().is_some_and(|r| r.has_code && ours == Some(B64(r.id)));
         if over && saved && self.s.v.erasing == Lane::Idle {
             self.s.v.erasing = Lane::Busy((), self.now.boot_ms);
             self.out.push(Effect::EraseCode);
@@ -371,6 +401,10 @@ impl Turn {
     fn code_erased(&mut self, answer: Result<(), Fault>) {
         match answer {
             Ok(()) => {
+                if matches!(self.s.v.identity, Slot::Ready(_)) {
+                    self.s.v.prepare_failures = 0;
+                    self.s.v.prepare_fault = None;
+                }
                 self.s.v.erasing = Lane::Idle;
                 if let Some(request) = &mut self.s.v.request {
                     request.has_code = false;
@@ -403,7 +437,10 @@ impl Turn {
     pub(super) fn cancel_main(&mut self) {
         match self.s.v.main {
             Lane::Busy(..) => self.out.push(Effect::CancelMain),
-            Lane::Delayed(_) => self.out.push(Effect::Disarm(Timer::Main)),
+            Lane::Delayed(_) => {
+                self.s.v.degraded = None;
+                self.out.push(Effect::Disarm(Timer::Main));
+            }
             Lane::Idle => {}
         }
         self.s.v.main = Lane::Idle;
@@ -504,5 +541,6 @@ pub fn may_retry(code: Code) -> bool {
             | Code::InventoryTooLarge
             | Code::InventoryInvalid
             | Code::OtherRefusal
+            | Code::Unsupported
     )
 }
