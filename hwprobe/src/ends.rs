@@ -311,6 +311,29 @@ mod tests {
         }
     }
 
+    /// On a machine whose block devices this test may open; a name is reused when disks come and go.
+    #[test]
+    fn a_node_with_another_number_is_another_disk() {
+        let roots = Roots::live().unwrap();
+        let number = |node: &str| {
+            let fd = roots.open(&format!("dev/{node}"), OFlags::RDONLY).ok()?;
+            let stat = rustix::fs::fstat(&fd).ok()?;
+            let block = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+            block.then(|| (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)))
+        };
+        let nodes = roots.list("sys/class/block").unwrap_or_default();
+        let found = nodes.into_iter().find_map(|node| Some((number(&node)?, node)));
+        let Some(((major, minor), node)) = found else {
+            println!("skipped: no block device can be opened here");
+            return;
+        };
+        for dev in [Some((major, minor + 1)), None] {
+            let target = Target { node: node.clone(), dev, size: 0 };
+            let failure = LiveEnds(roots.clone()).look(&target).unwrap_err();
+            assert!(failure.what.ends_with("is another device now"), "{failure:?}");
+        }
+    }
+
     /// Answers for node `good`, hangs for ever for any other.
     struct Hanging(std::sync::Mutex<Option<mpsc::Receiver<()>>>);
 

@@ -150,6 +150,52 @@ fn a_swap_file_is_on_the_disk_of_its_file_system() {
 }
 
 #[test]
+fn a_deleted_swap_file_is_still_swapped_on() {
+    let t = Tree::bare();
+    t.disk("sda", "8:0", 2048 * 8).udev("8:0", &["ID_FS_TYPE=swap"]).mounts(&[]);
+    t.put("proc/swaps", "Filename Type Size Used Priority\n/dev/sda\\040(deleted) partition 1 0 -2\n");
+    assert_eq!(texts(&disk(&t.probe(), "sda").mounts), ["[SWAP]"]);
+}
+
+#[test]
+fn external_logs_and_the_layers_of_an_overlay_are_mounted_too() {
+    let t = Tree::bare();
+    for (sd, dev) in [("sda", "8:0"), ("sdb", "8:16"), ("sdc", "8:32"), ("sdd", "8:48")] {
+        t.disk(sd, dev, 2048 * 8).udev(dev, &["ID_FS_TYPE=xfs"]);
+    }
+    let line = |dev: &str, at: &str, fs: &str, source: &str, options: &str| {
+        format!("2 1 {dev} / {at} rw - {fs} {source} {options}\n")
+    };
+    t.put(
+        "proc/1/mountinfo",
+        line("0:1", "/", "rootfs", "rootfs", "rw")
+            + &line("8:0", "/xfs", "xfs", "/dev/sda", "rw,logdev=/dev/sdb")
+            + &line("8:32", "/low", "xfs", "/dev/sdc", "rw")
+            + &line(
+                "0:70",
+                "/merged",
+                "overlay",
+                "overlay",
+                "rw,lowerdir=/low/a,upperdir=/tmp/u,workdir=/tmp/w",
+            ),
+    );
+    let i = t.probe();
+    assert_eq!(texts(&disk(&i, "sdb").mounts), ["/xfs"]);
+    assert_eq!(texts(&disk(&i, "sdc").mounts), ["/low", "/merged"]);
+    assert!(disk(&i, "sdd").mounts.is_empty());
+}
+
+#[test]
+fn a_pool_without_a_device_that_is_known_makes_every_disk_look_mounted() {
+    for fs in ["bcachefs", "btrfs", "zfs"] {
+        let t = Tree::bare();
+        t.disk("sda", "8:0", 2048 * 8).udev("8:0", &["ID_FS_TYPE=ext4"]);
+        t.mounts(&[&format!("0:50 /pool {fs} nobody-knows")]);
+        assert_eq!(texts(&disk(&t.probe(), "sda").mounts), ["[UNKNOWN]"], "{fs}");
+    }
+}
+
+#[test]
 fn a_swap_device_that_is_not_known_makes_every_disk_look_mounted() {
     let t = many();
     t.put("proc/swaps", "Filename Type Size Used Priority\n/dev/strange partition 1 0 -2\n");
@@ -200,9 +246,19 @@ fn the_size_is_in_512_bytes_whatever_the_block_size() {
 
 #[test]
 fn a_host_managed_disk_cannot_be_assigned() {
+    for (file, text) in [("device/type", "20\n"), ("queue/zoned", "host-managed\n")] {
+        let t = Tree::bare();
+        t.disk("sda", "8:0", 2048 * 8).put(&format!("sys/block/sda/{file}"), text);
+        assert!(t.probe().disks[0].not_assignable.contains(&NotAssignable::HostManagedZoned), "{file}");
+    }
+}
+
+#[test]
+fn a_write_protected_disk_cannot_be_assigned() {
     let t = Tree::bare();
-    t.disk("sda", "8:0", 2048 * 8).put("sys/block/sda/device/type", "20\n");
-    assert!(t.probe().disks[0].not_assignable.contains(&NotAssignable::HostManagedZoned));
+    t.disk("sda", "8:0", 2048 * 8).put("sys/block/sda/ro", "1\n");
+    let d = &t.probe().disks[0];
+    assert!(d.read_only && d.not_assignable.contains(&NotAssignable::ReadOnly));
 }
 
 #[test]
