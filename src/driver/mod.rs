@@ -255,6 +255,7 @@ impl Driver {
     fn read_request(&mut self) {
         match JoinRequest::load(self.performer.paths()) {
             Ok(request) => {
+                self.publisher.request_read();
                 let view = request.as_ref().map(JoinRequest::view);
                 self.performer.set_request(request);
                 self.feed(Event::Request(view));
@@ -269,7 +270,7 @@ impl Driver {
     fn read_settings(&mut self) {
         match Settings::load(self.performer.paths()) {
             Ok(settings) => {
-                self.turns.set_poll_wait(settings.poll_wait_seconds);
+                self.turns.set(settings.poll_wait_seconds, settings.require_pin);
                 self.publisher.set_level(settings.log);
             }
             Err(error) => tracing::warn!("the settings are not taken: {error}"),

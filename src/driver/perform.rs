@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use console::text::Safe;
-use hwprobe::{Inventory, Roots};
+use hwprobe::{Inventory, MachinePart, NetworkPart, Roots};
 use tokio::sync::mpsc::Sender;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -43,6 +42,8 @@ pub(super) enum Msg {
     Post(Box<Event>, Option<Pin>),
     /// The probe ended.
     Probed(Result<Box<Probed>, Fault>),
+    /// Addresses and links were read again.
+    Network(Option<Box<NetworkPart>>),
     /// request.json changed.
     RequestChanged,
     /// The banner is written, or not.
@@ -57,7 +58,8 @@ pub(super) enum Main {
 
 /// A finished probe.
 pub(super) struct Probed {
-    inventory: Inventory,
+    machine: MachinePart,
+    network: NetworkPart,
     product_uuid: Option<String>,
     install_id: Option<String>,
 }
@@ -76,8 +78,11 @@ pub(super) struct Performer {
     client: Option<Arc<Client>>,
     proofs: Arc<Proofs>,
     client_fp: [u8; 32],
+    hardware: Option<MachinePart>,
     inventory: Option<Arc<Inventory>>,
     machine: Machine,
+    /// Addresses and links are being read again.
+    looking: bool,
     delivery: Option<Delivery>,
     redactor: Redactor,
     exiting: bool,
@@ -100,8 +105,10 @@ impl Performer {
             client: None,
             proofs: Arc::default(),
             client_fp: [0; 32],
+            hardware: None,
             inventory: None,
             machine: Machine::default(),
+            looking: false,
             delivery: None,
             redactor: Redactor::new(),
             exiting: false,
@@ -205,7 +212,12 @@ impl Performer {
                     let _ = events.send(Event::FirstbootEnded(end)).await;
                 });
             }
-            effect => self.ask_founder(effect, pins),
+            effect => {
+                if state.v.trouble.is_some() {
+                    self.look_at_network();
+                }
+                self.ask_founder(effect, pins);
+            }
         }
         Vec::new()
     }
@@ -227,6 +239,10 @@ impl Performer {
                 Main::Polled(answer) => self.polled(answer),
             },
             Msg::Probed(answer) => vec![Event::Probed(answer.map(|probed| self.probed(*probed)))],
+            Msg::Network(network) => {
+                self.networked(network.map(|network| *network));
+                Vec::new()
+            }
             Msg::RequestChanged | Msg::BannerDone(_) => Vec::new(),
         }
     }
@@ -257,17 +273,45 @@ impl Performer {
         });
     }
 
-    fn probed(&mut self, probed: Probed) -> ProbeView {
+    /// An address that came after the start is shown, and sent with the registration: while nothing answers, and before what is tried next, the
+    /// network is read again. The disks are not.
+    fn look_at_network(&mut self) {
+        if self.looking || self.hardware.is_none() {
+            return;
+        }
+        self.looking = true;
+        let (tx, options) = (self.tx.clone(), self.options.clone());
+        self.tasks.spawn_blocking(move || {
+            let network =
+                roots(&options).map(|roots| hwprobe::probe_network(&roots, &hwprobe::Options::default()));
+            let _ = tx.blocking_send(Msg::Network(network.ok().map(Box::new)));
+        });
+    }
+
+    fn networked(&mut self, network: Option<NetworkPart>) {
+        self.looking = false;
+        if let (Some(machine), Some(network)) = (self.hardware.clone(), network) {
+            self.assemble(machine, network);
+        }
+    }
+
+    fn assemble(&mut self, machine: MachinePart, network: NetworkPart) -> Arc<Inventory> {
         let local = self.request.as_ref().and_then(|r| local_address(&r.endpoint));
-        self.machine = Machine::of(&probed.inventory, local);
-        let view = ProbeView {
-            digest: probed.inventory.digest(),
+        let inventory = Arc::new(Inventory::assemble(machine, network));
+        self.machine = Machine::of(&inventory, local);
+        self.inventory = Some(inventory.clone());
+        inventory
+    }
+
+    fn probed(&mut self, probed: Probed) -> ProbeView {
+        self.hardware = Some(probed.machine.clone());
+        let inventory = self.assemble(probed.machine, probed.network);
+        ProbeView {
+            digest: inventory.digest(),
             product_uuid: probed.product_uuid.map(|t| Safe::clean(&t)),
             install_id: probed.install_id.map(|t| Safe::clean(&t)),
-            release: probed.inventory.host.release.as_ref().map(|r| Safe::clean(r.as_str())),
-        };
-        self.inventory = Some(Arc::new(probed.inventory));
-        view
+            release: inventory.host.release.as_ref().map(|r| Safe::clean(r.as_str())),
+        }
     }
 
     /// The marker comes last: once it is there nobody comes back to remove what a member must not keep.
@@ -473,24 +517,29 @@ fn split<T>(answer: Result<Answered<T>, Fault>) -> (Result<T, Fault>, Option<Pin
 /// Reads the hardware of this machine or of the captured tree. Below a root that is not `/`, what is the installation's (release, install record)
 /// and a product UUID, when they are there, come from that root: so a whole agent runs under a temporary root on a machine of another kind.
 fn probe(options: &Options) -> Result<Probed, Fault> {
-    let open = |dir: Option<&PathBuf>| match dir {
-        Some(dir) => Roots::under(dir),
-        None => Roots::live(),
-    };
-    let roots = open(options.probe_root.as_ref()).map_err(|e| Fault::from_error(Code::Local, &e))?;
+    let roots = roots(options)?;
     let how = hwprobe::Options::default();
-    let machine = hwprobe::probe_machine(&roots, &how);
+    let mut machine = hwprobe::probe_machine(&roots, &how);
     let (mut product_uuid, mut install_id) = (machine.product_uuid.clone(), machine.install_id.clone());
-    let mut inventory = Inventory::assemble(machine, hwprobe::probe_network(&roots, &how));
+    let network = hwprobe::probe_network(&roots, &how);
     if !options.paths.is_system() && options.probe_root.is_none() {
         let roots = Roots::under(options.paths.root()).map_err(|e| Fault::from_error(Code::Local, &e))?;
         let local = hwprobe::probe_machine(&roots, &how);
         product_uuid = local.product_uuid.or(product_uuid);
         install_id = local.install_id.or(install_id);
-        inventory.host.release = local.host.release.or(inventory.host.release);
-        inventory.os_disk_layout = local.os_disk_layout.or(inventory.os_disk_layout);
+        machine.host.release = local.host.release.or(machine.host.release);
+        machine.os_disk_layout = local.os_disk_layout.or(machine.os_disk_layout);
     }
-    Ok(Probed { inventory, product_uuid, install_id })
+    Ok(Probed { machine, network, product_uuid, install_id })
+}
+
+/// What is probed: this machine, or a captured tree.
+fn roots(options: &Options) -> Result<Roots, Fault> {
+    let roots = match &options.probe_root {
+        Some(dir) => Roots::under(dir),
+        None => Roots::live(),
+    };
+    roots.map_err(|e| Fault::from_error(Code::Local, &e))
 }
 
 /// `VERSION_ID` of the running OS: of the root when it has one, else of this machine.

@@ -30,6 +30,8 @@ const HEARTBEAT_BUSY: Duration = Duration::from_secs(5);
 const HEARTBEAT_QUIET: Duration = Duration::from_secs(55);
 /// Progress is shown at most twice a second.
 const PROGRESS_PACE: Duration = Duration::from_millis(500);
+/// How long the end of the agent waits for a banner that is being written.
+const LAST_BANNER: Duration = Duration::from_secs(2);
 /// Lines kept for the log screen.
 const LOG_LINES: usize = 100;
 
@@ -43,6 +45,8 @@ pub(super) struct Publisher {
     seq: u64,
     next_write: Option<Instant>,
     last_write: Option<Instant>,
+    /// The snapshot cannot be written, which was told.
+    failing: bool,
     banner: Banner,
     ready: bool,
     tx: Sender<Msg>,
@@ -57,6 +61,9 @@ struct Banner {
     key: String,
     busy: bool,
     again: bool,
+    /// It cannot be written, which was told.
+    failing: bool,
+    task: Option<tokio::task::JoinHandle<()>>,
 }
 
 // === impl Publisher ===
@@ -85,6 +92,7 @@ impl Publisher {
             seq: 0,
             next_write: None,
             last_write: None,
+            failing: false,
             banner: Banner::default(),
             ready: false,
             tx,
@@ -138,7 +146,12 @@ impl Publisher {
             attempt: 1,
         };
         self.say(&notice, state);
-        self.facts.driver_fault = Some(fault.clone());
+        self.facts.request_fault = Some(fault.clone());
+    }
+
+    /// The request on disk could be read, or there is none.
+    pub(super) fn request_read(&mut self) {
+        self.facts.request_fault = None;
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -149,11 +162,7 @@ impl Publisher {
     pub(super) fn publish<S: Store>(&mut self, turns: &Turns<S>, machine: &Machine) {
         let now = Instant::now();
         let state = turns.state();
-        if let Some(fault) = turns.fault() {
-            self.facts.driver_fault = Some(fault.clone());
-        } else if state.v.request.is_some() {
-            self.facts.driver_fault = None;
-        }
+        self.facts.journal_fault = turns.fault().cloned();
         let due = self.next_write.is_none_or(|at| at <= now);
         let snapshot = self.snapshot(state, machine);
         let content = content_of(&snapshot);
@@ -181,6 +190,10 @@ impl Publisher {
         snapshot.actions = console::snapshot::Actions::default();
         let content = content_of(&snapshot);
         self.write(snapshot, content, Instant::now());
+        // One that is being written may be of an older snapshot: it must not come last.
+        if let Some(task) = self.banner.task.take() {
+            let _ = tokio::time::timeout(LAST_BANNER, task).await;
+        }
         if let Err(fault) = self.helper.reload_banner(true).await {
             tracing::warn!("the login banner could not be written: {}", fault.chain);
         }
@@ -222,7 +235,11 @@ impl Publisher {
         if let Err(error) =
             durable_file::write_volatile(&self.paths.snapshot(), &bytes, 0o644, "snapshot-write")
         {
-            tracing::warn!("{error}");
+            if !std::mem::replace(&mut self.failing, true) {
+                tracing::warn!("{error}; what is shown is out of date until this works again");
+            }
+        } else {
+            self.failing = false;
         }
         self.last_write = Some(now);
         self.next_write = Some(now + Duration::from_millis(snapshot.heartbeat_ms));
@@ -258,16 +275,25 @@ impl Publisher {
         self.banner.busy = true;
         let (helper, tx) = (self.helper.clone(), self.tx.clone());
         #[expect(clippy::disallowed_methods, reason = "the driver's own task; it answers with BannerDone")]
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let done = helper.reload_banner(reload).await;
             let _ = tx.send(Msg::BannerDone(done)).await;
         });
+        self.banner.task = Some(task);
     }
 
     pub(super) fn banner_done(&mut self, result: Result<(), Fault>) {
         self.banner.busy = false;
-        if let Err(fault) = result {
-            tracing::warn!("the login banner could not be written: {}", fault.chain);
+        match result {
+            Ok(()) => self.banner.failing = false,
+            Err(fault) => {
+                // Tried again with the next snapshot: an old banner names an old state.
+                self.banner.text.clear();
+                self.banner.key.clear();
+                if !std::mem::replace(&mut self.banner.failing, true) {
+                    tracing::warn!("the login banner could not be written: {}", fault.chain);
+                }
+            }
         }
         if std::mem::take(&mut self.banner.again) {
             // The text moved on meanwhile: write once more with the next publish.

@@ -58,10 +58,10 @@ impl<S: Store> Turns<S> {
         self.state.as_ref().expect("a turn always puts the state back")
     }
 
-    /// Settings read again.
-    pub fn set_poll_wait(&mut self, seconds: u64) {
+    /// Settings read again: the seconds of a poll, and whether the next request must have a pin.
+    pub fn set(&mut self, poll_wait: u64, require_pin: bool) {
         if let Some(state) = &mut self.state {
-            state.v.env.poll_wait = seconds;
+            (state.v.env.poll_wait, state.v.env.require_pin) = (poll_wait, require_pin);
         }
     }
 

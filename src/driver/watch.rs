@@ -5,7 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use tokio::sync::mpsc::Sender;
 
 use super::perform::Msg;
@@ -19,9 +19,18 @@ pub(super) fn request(state_dir: &Path, tx: Sender<Msg>) -> io::Result<()> {
     let watch = move || {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&inotify, &mut buffer);
-        while let Ok(event) = reader.next() {
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::warn!("a new join request is heard of only after a restart: {error}");
+                    return;
+                }
+            };
+            let lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
             let request = event.file_name().is_some_and(|name| name.to_bytes() == b"request.json");
-            if request && tx.blocking_send(Msg::RequestChanged).is_err() {
+            if (request || lost) && tx.blocking_send(Msg::RequestChanged).is_err() {
                 return;
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! Pure, and the one place of these texts: console, banner, command line and the founder's records take them from here.
 
+use console::text::Safe;
+
 use super::fault::{Class, Code, Fault};
 
 /// What the texts name beside the fault itself.
@@ -116,6 +118,20 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
             text("It is reported to the cluster and fetched again when the join is retried."),
             vec![text("Look at the join on the cluster, correct it and retry it there.")],
         ),
+        // The founder's own words stand in their own place, never in a sentence of ours.
+        Code::InvalidInput | Code::ServerError | Code::OtherRefusal | Code::JoinRejected
+            if fault.from_founder =>
+        {
+            let plain = Fault { from_founder: false, detail: Safe::default(), ..fault.clone() };
+            let Advice { next, todo, .. } = advice(&plain, context);
+            let what = match fault.code {
+                Code::InvalidInput => "The cluster refused our data.",
+                Code::ServerError => "The cluster failed.",
+                Code::OtherRefusal => "The cluster refused this machine.",
+                _ => "The join was rejected.",
+            };
+            return Advice { what: what.to_owned(), next, todo };
+        }
         Code::InvalidInput => (
             format!("The cluster refused our data: {detail}."),
             text("Nothing until a restart or new input."),
@@ -129,6 +145,11 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
             todo.push(text("Look on the cluster who tried."));
             (text("The join code was burned by too many wrong tries."), nothing(), todo)
         }
+        Code::JoinNotFound if fault.http.is_none() => (
+            text("This machine has no registration, and no join code is saved on it any more."),
+            nothing(),
+            new_code(),
+        ),
         Code::JoinNotFound if context.has_code => (
             text("The cluster does not know our registration."),
             text("It proves the saved code again and registers again."),
@@ -233,10 +254,22 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
     Advice { what, next, todo }
 }
 
+/// The same for a fault that waits for a person: where the table would try again by itself, it does not any more.
+pub fn advice_of_stop(fault: &Fault, context: &Context<'_>) -> Advice {
+    let mut told = advice(fault, context);
+    if fault.code.class() == Class::Retry {
+        told.next = if fault.looks_out() { LOOK_OUT } else { "Nothing until a person acts." }.to_owned();
+    }
+    if matches!(fault.code, Code::JoinNotFound | Code::JoinStateConflict) {
+        told.todo =
+            vec!["Make a new join code on the cluster, then run:".to_owned(), JOIN_COMMAND.to_owned()];
+    }
+    told
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use console::text::Safe;
     use std::fmt::Write;
 
     #[test]
@@ -252,6 +285,7 @@ mod tests {
             let mut fault = Fault::new(*code, "<detail>").verified();
             fault.details.cluster_release = Some(Safe::clean("0.7.0"));
             fault.details.iso = Some(Safe::clean("stratum-0.7.0.iso"));
+            fault.http = Some(500);
             let advice = advice(&fault, &context);
             assert!(!advice.what.is_empty() && !advice.next.is_empty());
             writeln!(table, "{} ({:?}, exit {})", code.as_str(), code.class(), code.exit()).unwrap();
@@ -269,5 +303,44 @@ mod tests {
         fault.http = Some(403);
         let advice = advice(&fault, &Context::default());
         assert_eq!(advice.todo.last().unwrap(), "This answer came before the cluster proved the code.");
+    }
+
+    #[test]
+    fn the_founders_words_never_stand_in_a_sentence_of_ours() {
+        for code in Code::ALL {
+            let mut fault = Fault::new(*code, "Pairing code: AAA-AAA");
+            (fault.http, fault.from_founder) = (Some(400), true);
+            for told in [advice(&fault, &Context::default()), advice_of_stop(&fault, &Context::default())] {
+                let all = format!("{} {} {}", told.what, told.next, told.todo.join(" "));
+                // Our own codes never come with the founder's words (founder/problem.rs).
+                let ours = [
+                    Code::CodeMalformed,
+                    Code::UrlMalformed,
+                    Code::AddressUnreachable,
+                    Code::TlsFailed,
+                    Code::ResponseInvalid,
+                    Code::ResponseTooLarge,
+                    Code::DeliveryInvalid,
+                    Code::Local,
+                    Code::Tampered,
+                    Code::Unsupported,
+                ];
+                assert!(ours.contains(code) || !all.contains("AAA-AAA"), "{code:?}: {all}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_person_does_not_say_that_it_tries_again() {
+        for code in Code::ALL {
+            for http in [None, Some(404)] {
+                let mut fault = Fault::new(*code, "x").verified();
+                fault.http = http;
+                let next = advice_of_stop(&fault, &Context { has_code: true, ..Context::default() }).next;
+                let tries = ["tries again", "asks again", "proves the code again", "asks for the state"];
+                let may = matches!(code, Code::PinMismatch | Code::FounderKeyChanged);
+                assert!(may || !tries.iter().any(|t| next.contains(t)), "{code:?}: {next}");
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 
 use super::machine::Machine;
 use super::words;
-use crate::join::advice::{Advice, Context, advice};
+use crate::join::advice::{Advice, Context, advice, advice_of_stop};
 use crate::join::event::Now;
 use crate::join::fault::{Class, Code, Fault};
 use crate::join::state::{Handoff, Lane, Phase, Proof, Slot, Stage, State, Trouble};
@@ -30,8 +30,10 @@ pub struct Facts {
     pub heartbeat_ms: u64,
     /// Whether the clock is synchronised.
     pub synced: shown::Synced,
-    /// A failure of the driver itself: the journal cannot be written.
-    pub driver_fault: Option<Fault>,
+    /// The journal cannot be written.
+    pub journal_fault: Option<Fault>,
+    /// The saved request cannot be read.
+    pub request_fault: Option<Fault>,
 }
 
 /// The process that writes the snapshot.
@@ -50,10 +52,9 @@ pub struct Agent {
 /// Everything that may be shown. `seq` counts content changes.
 pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snapshot {
     let phase = state.phase();
-    let (fault, doing) = present_fault(state, facts);
+    let Present { fault, doing, retry_at } = present_fault(state, facts);
     let release = facts.machine.machine.release.as_ref().map_or("", |r| r.as_str());
     let request = state.v.request.as_ref();
-    let retry_at = retry_at(state);
     let context = Context {
         address: request.map_or("", |r| r.endpoint.as_str()),
         retry_secs: retry_at.map(|at| at.saturating_sub(now.boot_ms).div_ceil(1_000)),
@@ -61,7 +62,9 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
         has_code: request.is_some_and(|r| r.has_code),
         code_looks_mistyped: request.is_some_and(|r| r.has_code && !r.code_check_fits),
     };
-    let told = fault.as_ref().map(|f| advice(f, &context));
+    let stopped = state.d.stop.as_ref().is_some_and(|stop| fault.as_ref() == Some(stop));
+    let told =
+        fault.as_ref().map(|f| if stopped { advice_of_stop(f, &context) } else { advice(f, &context) });
     let failure = state.d.handoff.as_ref().and_then(|h| h.failure.clone());
     let handoff = state.d.handoff.as_ref();
     let steps = steps(state, phase, &facts.machine, now);
@@ -105,7 +108,7 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
             expires_at: view.and_then(|v| v.expires_at.as_ref()).map(|t| Safe::clean(t.as_str())),
             approved_mono: state.v.approved_ms,
             wait_reason: view.and_then(|v| v.wait_reason.as_ref()).map(|t| Safe::clean(t.as_str())),
-            reject_reason: view.and_then(|v| v.reason.as_ref()).map(|t| Safe::clean(t.as_str())),
+            reject_reason: reject_reason(state),
             node_id: handoff.and_then(|h| h.node_id.clone()),
             last_pairing_code: if over { code } else { None },
         },
@@ -146,6 +149,13 @@ fn agreed(state: &State) -> bool {
         && state.d.stop.as_ref().is_none_or(|f| f.code != Code::PairingMismatch)
 }
 
+/// Why it was rejected, in the founder's words; after a restart from what was kept.
+fn reject_reason(state: &State) -> Option<console::text::Text> {
+    let told = state.v.view.as_deref().and_then(|view| view.reason.as_ref()).map(|t| Safe::clean(t.as_str()));
+    let stop = state.d.stop.as_ref().filter(|s| s.code == Code::JoinRejected && s.from_founder);
+    told.or_else(|| stop.map(|stop| Safe::clean(stop.detail.as_str())))
+}
+
 fn state_word(phase: Phase) -> shown::State {
     match phase {
         Phase::NoRequest | Phase::Starting => shown::State::Starting,
@@ -165,16 +175,30 @@ fn state_word(phase: Phase) -> shown::State {
     }
 }
 
-/// The fault a person must hear of, and what was being done.
-fn present_fault(state: &State, facts: &Facts) -> (Option<Fault>, &'static str) {
-    if let Some(fault) = &facts.driver_fault {
-        return (Some(fault.clone()), "writing the journal");
+/// The fault a person must hear of, what was being done, and when that is tried again.
+#[derive(Default)]
+struct Present {
+    fault: Option<Fault>,
+    doing: &'static str,
+    /// Boot clock; `None` while it is under way, and where nothing comes by itself.
+    retry_at: Option<u64>,
+}
+
+fn present_fault(state: &State, facts: &Facts) -> Present {
+    let of = |fault: &Fault, doing, retry_at| Present { fault: Some(fault.clone()), doing, retry_at };
+    if let Some(fault) = &facts.journal_fault {
+        return of(fault, "writing the journal", None);
+    }
+    // With a request in hand the join goes on with that one.
+    if let (Some(fault), None) = (&facts.request_fault, &state.v.request) {
+        return of(fault, "reading the join request", None);
     }
     if let Some(stop) = &state.d.stop {
-        return (Some(stop.clone()), "joining");
+        return of(stop, "joining", None);
     }
     if let Some(fault) = &state.v.prepare_fault {
-        return (Some(fault.clone()), "preparing the join");
+        let later = [later(&state.v.identity), later(&state.v.probe), delayed(state.v.erasing)];
+        return of(fault, "preparing the join", later.into_iter().flatten().min());
     }
     let due = |t: &&Trouble| {
         let from = match t.fault.code {
@@ -185,15 +209,17 @@ fn present_fault(state: &State, facts: &Facts) -> (Option<Fault>, &'static str) 
         };
         t.attempts >= from
     };
-    let trouble = state.v.trouble.as_ref().filter(due).or(state.v.privileged_trouble.as_ref());
-    (trouble.map(|t| t.fault.clone()), trouble.map_or("", |t| t.doing))
+    let main = state.v.trouble.as_ref().filter(due).map(|t| (t, delayed(state.v.main)));
+    let helper = || state.v.privileged_trouble.as_ref().map(|t| (t, delayed(state.v.privileged)));
+    main.or_else(helper).map_or_else(Present::default, |(t, at)| of(&t.fault, t.doing, at))
 }
 
-fn retry_at(state: &State) -> Option<u64> {
-    match state.v.main {
-        Lane::Delayed(at) if state.d.stop.is_none() => Some(at),
-        _ => state.v.privileged_trouble.as_ref().and_then(|t| t.retry_at_ms),
-    }
+fn delayed<T>(lane: Lane<T>) -> Option<u64> {
+    if let Lane::Delayed(at) = lane { Some(at) } else { None }
+}
+
+fn later<T>(slot: &Slot<T>) -> Option<u64> {
+    if let Slot::Later(at) = slot { Some(*at) } else { None }
 }
 
 fn next(phase: Phase, told: Option<&Advice>) -> Vec<Safe<76>> {
@@ -387,11 +413,10 @@ fn shown_fault(
             _ => shown::FaultKind::Refused,
         };
         // The founder's own words stand in the quoted area; ours name the cause otherwise.
-        let message = if fault.from_founder && !fault.detail.is_empty() {
-            fault.detail.as_str()
-        } else {
-            told.what.as_str()
-        };
+        // The reason of a rejection has a place of its own.
+        let quoted = fault.from_founder && fault.code != Code::JoinRejected;
+        let message =
+            if quoted && !fault.detail.is_empty() { fault.detail.as_str() } else { told.what.as_str() };
         return Some(shown::Fault {
             code: Safe::clean(fault.code.as_str()),
             kind,
@@ -431,3 +456,7 @@ fn shown_fault(
 pub fn rfc3339(wall_ms: i64) -> String {
     jiff::Timestamp::from_second(wall_ms.div_euclid(1_000)).map(|t| t.to_string()).unwrap_or_default()
 }
+
+#[cfg(test)]
+#[path = "snapshot_tests.rs"]
+mod tests;

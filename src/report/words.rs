@@ -83,8 +83,10 @@ pub(super) fn headline(phase: Phase, advice: Option<&Advice>, more: &str) -> Str
         Phase::IdentityFailed => "the cluster did not prove its identity",
         Phase::Unknown => "the cluster is in a state this agent does not know",
     };
-    let faulty =
-        matches!(phase, Phase::Refused | Phase::IdentityFailed | Phase::Starting | Phase::Registering);
+    let faulty = matches!(
+        phase,
+        Phase::NoRequest | Phase::Refused | Phase::IdentityFailed | Phase::Starting | Phase::Registering
+    );
     match advice {
         Some(advice) if faulty => advice.what.clone(),
         _ if more.is_empty() => base.to_owned(),
