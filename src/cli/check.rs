@@ -1,6 +1,7 @@
 //! `stratum-installer join --check`: the verdict that the agent would come to, in words and as JSON.
 #![allow(clippy::result_large_err, reason = "run once by a person: a fault of some 250 bytes is nothing")]
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -120,18 +121,14 @@ impl Report {
 
     /// Prints it and gives the exit code.
     pub(super) fn print(&self, output: Output) -> ExitCode {
+        let facts: String = self.facts.iter().map(|fact| format!("  {fact}\n")).collect();
+        // A reader that went away changes nothing of the verdict.
+        let print = |text: String| drop(std::io::stdout().write_all(text.as_bytes()));
         match output {
-            Output::Json => println!("{}", serde_json::to_string(self).unwrap_or_default()),
-            Output::Text if self.good => {
-                for fact in &self.facts {
-                    println!("  {fact}");
-                }
-                println!("{}", self.verdict);
-            }
+            Output::Json => print(serde_json::to_string(self).unwrap_or_default() + "\n"),
+            Output::Text if self.good => print(format!("{facts}{}\n", self.verdict)),
             Output::Text => {
-                for fact in &self.facts {
-                    println!("  {fact}");
-                }
+                print(facts);
                 eprintln!("error: {}", self.verdict);
                 let said_already = |detail: &str| {
                     self.verdict.trim_end_matches('.').eq_ignore_ascii_case(detail.trim_end_matches('.'))
@@ -310,7 +307,10 @@ fn registration(paths: &Paths, request: &JoinRequest, durable: &Durable) -> Repo
         Ok(answer) => {
             let state = answer.value.state.as_str().to_owned();
             let reason = answer.value.reason.as_ref().map_or("", |reason| reason.as_str());
+            let shown = answer.value.pairing_code.as_ref();
             let over = match state.as_str() {
+                // As the agent does: a code that differs is never called good.
+                _ if shown.is_some_and(|code| *code != record.pairing_code) => Some(Code::PairingMismatch),
                 "rejected" => Some(Code::JoinRejected),
                 "expired" => Some(Code::JoinExpired),
                 _ => None,
@@ -319,7 +319,8 @@ fn registration(paths: &Paths, request: &JoinRequest, durable: &Durable) -> Repo
                 Some(code) => {
                     // The reason is the founder's text: it stands in its own place, not in our sentence.
                     let mut report = Report::refused(&Fault::new(code, ""), &context);
-                    report.detail = Some(reason.to_owned()).filter(|reason| !reason.is_empty());
+                    report.detail =
+                        Some(reason.to_owned()).filter(|r| !r.is_empty() && code != Code::PairingMismatch);
                     report.founder_says = report.detail.is_some();
                     report
                 }

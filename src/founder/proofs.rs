@@ -49,6 +49,7 @@ impl Proofs {
 
     /// Drops the code and what was made of it: it is not needed any more.
     pub fn forget(&self) {
+        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.stretch.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
