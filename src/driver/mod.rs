@@ -89,7 +89,7 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
         Found::Absent => Durable::default(),
         Found::Bad { why, kept_as } => {
             early.push(Notice::Security(console::text::Safe::clean(format!(
-                "the journal cannot be used ({why}); it is kept as {} and the join starts anew with the same key",
+                "the journal cannot be used ({why}); it is kept as {} and the join starts anew",
                 kept_as.display()
             ))));
             Durable::default()

@@ -84,6 +84,8 @@ pub(super) struct Performer {
     /// Addresses and links are being read again.
     looking: bool,
     delivery: Option<Delivery>,
+    /// A delivery of this registration was handed over, in this run or in an earlier one.
+    handed_over: bool,
     redactor: Redactor,
     exiting: bool,
 }
@@ -110,6 +112,7 @@ impl Performer {
             machine: Machine::default(),
             looking: false,
             delivery: None,
+            handed_over: false,
             redactor: Redactor::new(),
             exiting: false,
         }
@@ -161,6 +164,7 @@ impl Performer {
                 std::panic::resume_unwind(panic);
             }
         }
+        self.handed_over = state.d.handoff.is_some();
         let pins = state.d.pins();
         match effect {
             Effect::Arm(timer, ms) => {
@@ -360,8 +364,15 @@ impl Performer {
 
     /// firstboot tells the founder of a failed step itself (documented), and its error comes back to us: what it printed of the delivery is not
     /// for our log and screen.
+    ///
+    /// After a restart the founder gives no delivery in `failed`, so what must not be shown is not known: then its text is left at the cluster.
     fn redact(&self, view: &mut wire::Registration) {
-        view.failed_error = view.failed_error.take().map(|error| self.redactor.clean_text(error.as_str()));
+        let blind = self.handed_over && self.delivery.is_none();
+        let left = || Safe::clean("the cluster has the text; it is not repeated here after a restart");
+        view.failed_error = view
+            .failed_error
+            .take()
+            .map(|error| if blind { left() } else { self.redactor.clean_text(error.as_str()) });
         view.failed_step_title =
             view.failed_step_title.take().map(|title| self.redactor.clean_text(title.as_str()));
     }

@@ -119,6 +119,37 @@ fn every_secret_is_only_where_it_may_be_before_during_and_after_the_install() {
 }
 
 #[test]
+fn a_failure_that_is_first_seen_after_a_restart_shows_no_secret() {
+    let since = SystemTime::now();
+    let mut world = World::new();
+    world.machine.firstboot_does("delay-ms=0\nhang=storage\n");
+    world.ask_to_join();
+    world.machine.start();
+    let id = world.approve();
+    world.machine.wait_for_state(State::Installing);
+    let bundle = fs::read(world.machine.path("run/stratum/delivery/bundle.json")).unwrap();
+    let bundle: Value = serde_json::from_slice(&bundle).unwrap();
+    let password = bundle["postgresPassword"].as_str().unwrap();
+
+    // While the agent is dead, firstboot tells the founder why it failed (documented call).
+    world.machine.kill();
+    let node = world.record(&id)["nodeId"].as_str().unwrap().to_owned();
+    let error = format!("cannot log in with {password}");
+    let call = format!("/v1/admin/cluster/members/{node}/join-failed");
+    world.admin("POST", &call, Some(json!({ "step": "join/patroni", "error": error })));
+    world.machine.kill_firstboot();
+    world.machine.start();
+    world.machine.wait_for("failed, told by the founder", |s| {
+        s.state == State::Failed && s.cluster.last_contact_mono.is_some()
+    });
+    let firstboots_call = |canary: &str, place: &str| {
+        may_hold(canary, place) || matches!(place, "founder: record" | "founder: join-failed")
+    };
+    let canary = [Canary::new("postgresPassword", password.to_owned())];
+    assert_eq!(search(&places(&world, since), &canary, firstboots_call), BTreeSet::new());
+}
+
+#[test]
 fn the_log_that_the_agent_keeps_of_firstboot_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let mut world = World::new();
