@@ -107,6 +107,30 @@ fn a_write_replaces_a_planted_link_and_never_its_target() {
 }
 
 #[test]
+fn a_link_under_the_name_of_the_temporary_file_is_never_written_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = dir.path().join("victim");
+    write(&victim, b"untouched", 0o600, POINT).unwrap();
+    let next = COUNTER.load(Ordering::Relaxed);
+    for n in next..next + 40 {
+        symlink(&victim, dir.path().join(format!(".journal.json.{}-{n}.tmp", std::process::id()))).unwrap();
+    }
+    let path = dir.path().join("journal.json");
+    write(&path, b"mine", 0o600, POINT).unwrap();
+    assert_eq!(std::fs::read(&victim).unwrap(), b"untouched");
+    assert_eq!(read_private(&path, 16).unwrap().unwrap(), b"mine");
+}
+
+#[test]
+fn the_mode_holds_whatever_the_umask_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("issue");
+    // No usual umask leaves both of these bits.
+    write_volatile(&path, b"x", 0o666, POINT).unwrap();
+    assert_eq!(mode(&path), 0o666);
+}
+
+#[test]
 fn a_directory_that_is_a_link_is_refused_for_reading_and_writing() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("real")).unwrap();

@@ -188,7 +188,9 @@ mod tests {
         let mut socket = ProgressSocket::bind(&path, Senders::RootAndSelf).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let sender = UnixDatagram::unbound().unwrap();
-        for bad in [&b""[..], b"{", b"\xff", &[b' '; MAX_DATAGRAM + 1], b"{\"step\":\"x\"}"] {
+        // Good, if it were cut at 8 KiB.
+        let long = format!("{}{}", GOOD.replace("patroni", "too-long"), " ".repeat(MAX_DATAGRAM));
+        for bad in [&b""[..], b"{", b"\xff", long.as_bytes(), b"{\"step\":\"x\"}"] {
             sender.send_to(bad, &path).unwrap();
         }
         sender.send_to(GOOD.as_bytes(), &path).unwrap();

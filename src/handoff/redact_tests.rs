@@ -29,6 +29,15 @@ fn every_secret_of_the_bundle_is_removed_from_a_line() {
 }
 
 #[test]
+fn a_field_of_tomorrow_is_removed_from_eight_bytes_on() {
+    let mut bundle = bundle();
+    bundle["aFieldOfTomorrow"] = serde_json::json!(["zq81xk2w", "zq81xk2"]);
+    let delivery = super::super::fixture::delivery_of(&bundle);
+    let cleaned = Redactor::from_delivery(&delivery).clean("a zq81xk2w b zq81xk2").unwrap();
+    assert_eq!(cleaned.as_str(), "a [removed] b zq81xk2");
+}
+
+#[test]
 fn a_secret_at_the_end_of_a_long_line_is_not_cut_in_half() {
     for pad in 1000..1030 {
         let cleaned = clean(&format!("{} canary-postgres-1", "x".repeat(pad)));

@@ -295,6 +295,58 @@ async fn two_who_start_at_once_start_it_once() {
     assert_eq!(world.starts(), 1);
 }
 
+/// A run that is marked as started and not claimed by anybody, as a crash before the spawn leaves it.
+fn marked(world: &World, digest: &str) -> Run {
+    durable_file::make_dir(&world.paths.firstboot_dir(), 0o700).unwrap();
+    let said = Attempt { attempt: Some(1), sha256: digest.to_owned(), boot_id: BOOT.to_owned() };
+    let run = Run::of(&world.paths, Some(1), digest);
+    run.mark_started(&said).unwrap();
+    run
+}
+
+#[tokio::test]
+async fn of_two_runners_of_one_run_one_goes_on() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "exit 0").await;
+    let run = marked(&world, &digest);
+    for _ in 0..2 {
+        run.spawn(&script(), &world.paths).unwrap().wait().await.unwrap();
+    }
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_was_not_claimed_is_not_started_with_another_delivery() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "exit 0").await;
+    marked(&world, &digest);
+    world.deliver(Some(2), "exit 0; true").await;
+    let (fault, _) = start(&world.verbs(), Some(1), &digest, None).await;
+    assert_eq!(fault.unwrap_err().code, Code::Tampered);
+    assert_eq!(world.starts(), 0);
+}
+
+#[tokio::test]
+async fn a_signal_to_the_whole_group_is_reported_as_one() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "kill -TERM 0; sleep 60").await;
+    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), failed("signal 15"));
+}
+
+#[tokio::test]
+async fn what_is_the_agents_own_is_not_inherited() {
+    let world = World::new();
+    world.deliver(Some(1), "env > \"$2.env\"; exit 3").await;
+    let own = [("NOTIFY_SOCKET", "/x"), ("WATCHDOG_USEC", "1"), ("SSLKEYLOGFILE", "/y")];
+    let status = follower_with(&world, &own).wait().unwrap();
+    assert!(status.success());
+    let seen = std::fs::read_to_string(world.paths.node_yaml().with_extension("yaml.env")).unwrap();
+    assert!(seen.contains("STRATUM_JOIN_BUNDLE="), "{seen}");
+    for (name, _) in own {
+        assert!(!seen.contains(name), "{name} in {seen}");
+    }
+}
+
 #[tokio::test]
 async fn what_another_boot_started_or_wrote_is_lost() {
     let world = World::new();

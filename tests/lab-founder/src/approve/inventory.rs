@@ -141,6 +141,16 @@ mod tests {
     }
 
     #[test]
+    fn a_partition_or_an_array_is_data_whatever_holds_says() {
+        for json in [
+            r#"{"mounts":[],"holds":[],"partitions":[{"name":"sda1"}]}"#,
+            r#"{"mounts":[],"holds":[],"stack":[{"name":"md127"}]}"#,
+        ] {
+            assert!(disk(json).data().is_some(), "{json}");
+        }
+    }
+
+    #[test]
     fn a_mount_anywhere_on_the_disk_forbids_it() {
         for json in [
             r#"{"mounts":["/"],"holds":[]}"#,

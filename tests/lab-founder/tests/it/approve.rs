@@ -101,6 +101,16 @@ fn a_disk_with_data_is_wiped_only_when_its_key_was_typed() {
 }
 
 #[test]
+fn a_name_belongs_to_one_node() {
+    let world = World::new();
+    let code = world.code();
+    let (first, second) = (Joiner::new(1).register(&world, &code), Joiner::new(2).register(&world, &code));
+    let name = json!({ "name": "db-1.example.com" });
+    assert_eq!(approve(&world, &first, &name).status, 200);
+    assert_eq!(fields(&approve(&world, &second, &name)), ["name"]);
+}
+
+#[test]
 fn an_address_must_be_free_and_in_its_network() {
     let world = World::new();
     let code = world.code();
