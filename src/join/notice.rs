@@ -5,7 +5,7 @@ use console::text::Safe;
 use super::fault::Fault;
 use crate::protocol::encoding::Pin;
 
-/// One line for the journal (reliability-security document, table of `MESSAGE_ID`s; docs/journal.md).
+/// One line for the journal (docs/journal.md).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// The state changed.
