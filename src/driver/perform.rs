@@ -500,17 +500,7 @@ impl Performer {
 
     /// The call cannot even be made: its answer is that fault.
     fn answer_at_once(&mut self, effect: &Effect, fault: Fault) {
-        let event = match effect {
-            Effect::Observe { .. } => Event::Observed(Err(fault)),
-            Effect::StartProof { .. } => Event::Proven(Err(fault)),
-            Effect::Confirm { .. } => Event::Confirmed(Err(fault)),
-            Effect::Register { .. } | Effect::Reregister { .. } => Event::Registered(Err(fault)),
-            Effect::Poll { .. } => Event::Polled(Err(fault)),
-            Effect::Ack { .. } => Event::Acked(Err(fault)),
-            Effect::SendProgress { .. } => Event::ProgressSent(Err(fault)),
-            Effect::SendLog { .. } => Event::LogSent(Err(fault)),
-            _ => return,
-        };
+        let Some(event) = effect.failed(fault) else { return };
         let tx = self.tx.clone();
         self.tasks.spawn(async move {
             let _ = tx.send(Msg::Event(event)).await;

@@ -1,7 +1,8 @@
 //! What the core asks the driver to do. Every effect can be repeated; every one answers with exactly one event (named beside it), except
 //! where it says otherwise. Touches nothing.
 
-use super::event::Nonce;
+use super::event::{Event, Nonce};
+use super::fault::Fault;
 use super::notice::Notice;
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::wire;
@@ -130,4 +131,23 @@ pub enum Effect {
     Say(Notice),
     /// Leave with exit code 0: only in `joined`; no answer.
     Exit,
+}
+
+// === impl Effect ===
+
+impl Effect {
+    /// The answer of a call to the founder that failed with `fault`; `None` for an effect that asks no founder.
+    pub fn failed(&self, fault: Fault) -> Option<Event> {
+        Some(match self {
+            Effect::Observe { .. } => Event::Observed(Err(fault)),
+            Effect::StartProof { .. } => Event::Proven(Err(fault)),
+            Effect::Confirm { .. } => Event::Confirmed(Err(fault)),
+            Effect::Register { .. } | Effect::Reregister { .. } => Event::Registered(Err(fault)),
+            Effect::Poll { .. } => Event::Polled(Err(fault)),
+            Effect::Ack { .. } => Event::Acked(Err(fault)),
+            Effect::SendProgress { .. } => Event::ProgressSent(Err(fault)),
+            Effect::SendLog { .. } => Event::LogSent(Err(fault)),
+            _ => return None,
+        })
+    }
 }

@@ -389,11 +389,11 @@ impl World {
             _ => self.wrong_founder(&effect),
         };
         if let Some(fault) = fault {
-            return refusal(&effect, fault);
+            return effect.failed(fault).unwrap();
         }
         let event = self.founder_answers(&effect);
         if outcome == Outcome::LoseAnswer {
-            return refusal(&effect, unreachable);
+            return effect.failed(unreachable).unwrap();
         }
         if let (Effect::Poll { .. }, Event::Polled(Ok((_, Some(delivery))))) = (&effect, &event) {
             self.in_hand = Some(delivery.sha256.clone());
@@ -683,20 +683,6 @@ pub(super) fn is_main(effect: &Effect) -> bool {
 
 fn is_post(effect: &Effect) -> bool {
     matches!(effect, Effect::SendProgress { .. } | Effect::SendLog { .. })
-}
-
-fn refusal(effect: &Effect, fault: Fault) -> Event {
-    match effect {
-        Effect::Observe { .. } => Event::Observed(Err(fault)),
-        Effect::StartProof { .. } => Event::Proven(Err(fault)),
-        Effect::Confirm { .. } => Event::Confirmed(Err(fault)),
-        Effect::Register { .. } | Effect::Reregister { .. } => Event::Registered(Err(fault)),
-        Effect::Poll { .. } => Event::Polled(Err(fault)),
-        Effect::Ack { .. } => Event::Acked(Err(fault)),
-        Effect::SendProgress { .. } => Event::ProgressSent(Err(fault)),
-        Effect::SendLog { .. } => Event::LogSent(Err(fault)),
-        other => panic!("not for the founder: {other:?}"),
-    }
 }
 
 pub(super) fn view(record: &ToyRecord) -> Box<wire::Registration> {
