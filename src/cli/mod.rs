@@ -1,6 +1,7 @@
 //! The command lines: one file per subcommand. They parse, call the library and print; they decide nothing about a join.
 
 pub mod agent;
+pub mod arguments;
 pub mod check;
 pub mod console;
 pub mod join;
