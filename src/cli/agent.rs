@@ -15,17 +15,14 @@ use crate::join::fault::chain_of;
 use crate::paths::Paths;
 use crate::telemetry::Telemetry;
 
-/// The program that stage 2 of an install is (product documentation).
-const FIRSTBOOT: &str = "/usr/bin/firstboot";
-
 /// Arguments of `agent`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     root: RootArg,
-    /// The firstboot program to start
-    #[arg(long, value_name = "PROGRAM", default_value = FIRSTBOOT, hide = true)]
-    firstboot: PathBuf,
+    /// Do the privileged verbs in this process, with this firstboot program (development and tests; only with --root)
+    #[arg(long, value_name = "PROGRAM", hide = true, requires = "root")]
+    firstboot: Option<PathBuf>,
     /// Probe a captured tree instead of this machine
     #[arg(long, value_name = "DIR", hide = true)]
     probe_root: Option<PathBuf>,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{agent, console, join, probe, status};
+use super::{agent, console, helper, join, probe, status};
 
 /// The join agent of a Stratum cluster's node
 #[derive(Debug, Parser)]
@@ -21,6 +21,9 @@ pub struct StratumJoin {
 enum JoinCommand {
     /// Run until this machine has joined (stratum-join.service)
     Agent(agent::Args),
+    /// Do one privileged verb for the agent (stratum-join-helper@.service)
+    #[command(hide = true)]
+    Helper(helper::Args),
     /// Show the join on a terminal
     Console(console::Args),
     /// Print the state of the join
@@ -50,6 +53,7 @@ impl StratumJoin {
     pub fn run(self) -> ExitCode {
         match self.command {
             JoinCommand::Agent(args) => agent::run(args),
+            JoinCommand::Helper(args) => helper::run(args),
             JoinCommand::Console(args) => console::run(args),
             JoinCommand::Status(args) => status::run(&args),
             JoinCommand::Probe(args) => probe::run(&args),

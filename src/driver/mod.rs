@@ -9,6 +9,7 @@ mod turns;
 mod watch;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -30,7 +31,7 @@ use crate::join::notice::Notice;
 use crate::join::state::{Durable, Env};
 use crate::journal::{Found, Journal, JournalError};
 use crate::paths::Paths;
-use crate::privileged::{FirstbootRunner, InProcess};
+use crate::privileged::{FirstbootRunner, InProcess, Privileged, ThroughHelper};
 use crate::request::JoinRequest;
 use crate::telemetry::Telemetry;
 
@@ -39,8 +40,8 @@ use crate::telemetry::Telemetry;
 pub struct Options {
     /// Where everything lies.
     pub paths: Paths,
-    /// The firstboot program that the in-process verbs start.
-    pub firstboot: PathBuf,
+    /// The firstboot program that the in-process verbs start. `None`: the helper process does the verbs, and this one has no privilege.
+    pub firstboot: Option<PathBuf>,
     /// A captured tree to probe instead of this machine.
     pub probe_root: Option<PathBuf>,
 }
@@ -72,7 +73,7 @@ pub enum AgentError {
 pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentError> {
     let started_ms = clock::boot_ms();
     let paths = &options.paths;
-    for (dir, mode) in [(paths.state_dir(), 0o700), (paths.public_dir(), 0o755), (paths.run_dir(), 0o755)] {
+    for (dir, mode) in [(paths.state_dir(), 0o700), (paths.public_dir(), 0o755)] {
         durable_file::make_dir(&dir, mode)?;
     }
     let _lock = take_lock(&paths.agent_lock()).await?;
@@ -107,8 +108,13 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
     watch::request(&paths.state_dir(), tx.clone()).map_err(AgentError::Watch)?;
     let senders = if paths.is_system() { Senders::Root } else { Senders::RootAndSelf };
     let progress = ProgressSocket::bind(&paths.progress_socket(), senders)?;
-    let runner = FirstbootRunner::Command { program: options.firstboot.clone() };
-    let helper = InProcess::new(paths.clone(), runner, boot_id.clone());
+    let helper: Arc<dyn Privileged> = match options.firstboot.clone() {
+        None => Arc::new(ThroughHelper::at(paths.helper_socket())),
+        Some(program) => {
+            let verbs = InProcess::new(paths.clone(), FirstbootRunner::Command { program }, boot_id.clone());
+            Arc::new(verbs.probing(options.probe_root.clone()))
+        }
+    };
 
     let (turns, effects) = Turns::begin(durable, env, clock::now(), JournalStore(journal));
     let publisher =
@@ -287,7 +293,7 @@ async fn hung_up(hangup: &mut Option<tokio::signal::unix::Signal>) -> Option<()>
 
 /// The kernel's boot id, 36 characters. Inside the unit's sandbox `/proc/sys` is hidden; there systemd gives it as `STRATUM_BOOT_ID`, 32 hex
 /// digits.
-fn boot_id() -> Option<String> {
+pub fn boot_id() -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "set by our own unit (STRATUM_BOOT_ID=%b); not a setting")]
     let given = std::env::var("STRATUM_BOOT_ID").ok();
     if let Some(id) = given {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::join::event::{Event, IdentityView, ProbeView, StepReport};
 use crate::join::fault::{Code, Fault};
 use crate::join::state::State;
 use crate::paths::Paths;
-use crate::privileged::{InProcess, Privileged};
+use crate::privileged::{self, Privileged};
 use crate::protocol::encoding::Pin;
 use crate::protocol::url::Endpoint;
 use crate::protocol::wire::{self, RegistrationRequest};
@@ -60,14 +61,12 @@ pub(super) enum Main {
 pub(super) struct Probed {
     machine: MachinePart,
     network: NetworkPart,
-    product_uuid: Option<String>,
-    install_id: Option<String>,
 }
 
 /// The ports, and what they hold between two effects.
 pub(super) struct Performer {
     options: Options,
-    helper: InProcess,
+    helper: Arc<dyn Privileged>,
     boot_id: String,
     tx: Sender<Msg>,
     tasks: JoinSet<()>,
@@ -93,7 +92,12 @@ pub(super) struct Performer {
 // === impl Performer ===
 
 impl Performer {
-    pub(super) fn new(options: Options, helper: InProcess, boot_id: String, tx: Sender<Msg>) -> Self {
+    pub(super) fn new(
+        options: Options,
+        helper: Arc<dyn Privileged>,
+        boot_id: String,
+        tx: Sender<Msg>,
+    ) -> Self {
         Self {
             options,
             helper,
@@ -267,13 +271,19 @@ impl Performer {
         })
     }
 
+    /// The machine is the helper's to read, the network is ours: a helper without one sees no NIC.
     fn probe(&mut self) {
-        let (tx, options) = (self.tx.clone(), self.options.clone());
-        self.tasks.spawn_blocking(move || {
+        let (helper, tx, tree) = (self.helper.clone(), self.tx.clone(), self.options.probe_root.clone());
+        self.tasks.spawn(async move {
             point("probe", When::Before);
-            let probed = probe(&options).map(Box::new);
+            let network = tokio::task::spawn_blocking(move || network(tree.as_deref()));
+            let machine = helper.probe().await;
+            let network = network
+                .await
+                .unwrap_or_else(|_| Err(Fault::new(Code::Local, "reading the network broke off")));
+            let probed = machine.and_then(|machine| Ok(Box::new(Probed { machine, network: network? })));
             point("probe", When::After);
-            let _ = tx.blocking_send(Msg::Probed(probed));
+            let _ = tx.send(Msg::Probed(probed)).await;
         });
     }
 
@@ -284,10 +294,9 @@ impl Performer {
             return;
         }
         self.looking = true;
-        let (tx, options) = (self.tx.clone(), self.options.clone());
+        let (tx, tree) = (self.tx.clone(), self.options.probe_root.clone());
         self.tasks.spawn_blocking(move || {
-            let network =
-                roots(&options).map(|roots| hwprobe::probe_network(&roots, &hwprobe::Options::default()));
+            let network = network(tree.as_deref());
             let _ = tx.blocking_send(Msg::Network(network.ok().map(Box::new)));
         });
     }
@@ -308,12 +317,15 @@ impl Performer {
     }
 
     fn probed(&mut self, probed: Probed) -> ProbeView {
+        let text = |text: &Option<String>| text.as_ref().map(|text| Safe::clean(text));
+        let (product_uuid, install_id) =
+            (text(&probed.machine.product_uuid), text(&probed.machine.install_id));
         self.hardware = Some(probed.machine.clone());
         let inventory = self.assemble(probed.machine, probed.network);
         ProbeView {
             digest: inventory.digest(),
-            product_uuid: probed.product_uuid.map(|t| Safe::clean(&t)),
-            install_id: probed.install_id.map(|t| Safe::clean(&t)),
+            product_uuid,
+            install_id,
             release: inventory.host.release.as_ref().map(|r| Safe::clean(r.as_str())),
         }
     }
@@ -515,32 +527,9 @@ fn split<T>(answer: Result<Answered<T>, Fault>) -> (Result<T, Fault>, Option<Pin
     }
 }
 
-/// Reads the hardware of this machine or of the captured tree. Below a root that is not `/`, what is the installation's (release, install record)
-/// and a product UUID, when they are there, come from that root: so a whole agent runs under a temporary root on a machine of another kind.
-fn probe(options: &Options) -> Result<Probed, Fault> {
-    let roots = roots(options)?;
-    let how = hwprobe::Options::default();
-    let mut machine = hwprobe::probe_machine(&roots, &how);
-    let (mut product_uuid, mut install_id) = (machine.product_uuid.clone(), machine.install_id.clone());
-    let network = hwprobe::probe_network(&roots, &how);
-    if !options.paths.is_system() && options.probe_root.is_none() {
-        let roots = Roots::under(options.paths.root()).map_err(|e| Fault::from_error(Code::Local, &e))?;
-        let local = hwprobe::probe_machine(&roots, &how);
-        product_uuid = local.product_uuid.or(product_uuid);
-        install_id = local.install_id.or(install_id);
-        machine.host.release = local.host.release.or(machine.host.release);
-        machine.os_disk_layout = local.os_disk_layout.or(machine.os_disk_layout);
-    }
-    Ok(Probed { machine, network, product_uuid, install_id })
-}
-
-/// What is probed: this machine, or a captured tree.
-fn roots(options: &Options) -> Result<Roots, Fault> {
-    let roots = match &options.probe_root {
-        Some(dir) => Roots::under(dir),
-        None => Roots::live(),
-    };
-    roots.map_err(|e| Fault::from_error(Code::Local, &e))
+/// NICs, addresses and routes of this machine or of the captured tree.
+fn network(tree: Option<&Path>) -> Result<NetworkPart, Fault> {
+    Ok(hwprobe::probe_network(&privileged::roots(tree)?, &hwprobe::Options::default()))
 }
 
 /// `VERSION_ID` of the running OS: of the root when it has one, else of this machine.

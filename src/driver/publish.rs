@@ -1,6 +1,7 @@
 //! Shows the state: snapshot file, banner, `STATUS=`, journal lines, the watchdog. Everything here follows the state and feeds nothing back.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use console::banner;
@@ -19,7 +20,7 @@ use crate::join::fault::Fault;
 use crate::join::notice::Notice;
 use crate::join::state::State;
 use crate::paths::Paths;
-use crate::privileged::{InProcess, Privileged};
+use crate::privileged::Privileged;
 use crate::report::{self, Agent, Facts, Machine};
 use crate::telemetry::{Context, Message, Priority, Start, Telemetry};
 
@@ -37,7 +38,7 @@ const LOG_LINES: usize = 100;
 
 pub(super) struct Publisher {
     paths: Paths,
-    helper: InProcess,
+    helper: Arc<dyn Privileged>,
     facts: Facts,
     log: VecDeque<LogLine>,
     /// The last snapshot written, with its time and elapsed figures blanked.
@@ -71,7 +72,7 @@ struct Banner {
 impl Publisher {
     pub(super) fn new(
         paths: Paths,
-        helper: InProcess,
+        helper: Arc<dyn Privileged>,
         started_mono: u64,
         state: &State,
         tx: Sender<Msg>,

@@ -17,12 +17,14 @@ const MAX_SNAPSHOT: u64 = 64 * 1024;
 const MAX_TEXT: usize = 2 * 1024;
 
 /// Renders and writes each text that changed. Without a good snapshot the files stay as they are.
-pub(super) fn reload(paths: &Paths, reload: bool) -> Result<(), Fault> {
+///
+/// `owner` is who writes the snapshot: a file of anybody else is no snapshot, and the directory is open to more than one.
+pub(super) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Fault> {
     let invalid = |why: &str| {
         Fault::new(Code::Local, format!("{} {why}: the banner stays as it is", paths.snapshot().display()))
     };
-    let bytes =
-        durable_file::read_own(&paths.snapshot(), MAX_SNAPSHOT)?.ok_or_else(|| invalid("is missing"))?;
+    let bytes = durable_file::read_owned(&paths.snapshot(), MAX_SNAPSHOT, owner)?
+        .ok_or_else(|| invalid("is missing"))?;
     let snapshot = Snapshot::parse(&bytes).map_err(|_| invalid("is not a snapshot"))?;
     let now = Now::read();
     let issue_changed = write_changed(&paths.issue(), &banner::issue(&snapshot, now))?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{InProcess, run};
+use super::{FirstbootRunner, InProcess, run};
 use crate::durable_file::{self, FileError, Lock};
 use crate::handoff::{Delivery, check};
 use crate::join::fault::{Code, Fault};
@@ -47,7 +47,15 @@ impl Attempt {
 // === impl InProcess ===
 
 impl InProcess {
-    /// The verb itself; the caller holds the lock.
+    /// Whether firstboot of any attempt runs.
+    pub(super) async fn firstboot_runs(&self) -> Result<bool, Fault> {
+        match &self.runner {
+            FirstbootRunner::Command { .. } => self.blocking(|this| run::any_running(&this.paths)).await,
+            FirstbootRunner::Unit => Ok(self.bus().await?.firstboot().await?.is_running()),
+        }
+    }
+
+    /// The verb itself; the caller holds the lock, and no firstboot runs.
     pub(super) fn place(&self, attempt: Option<u64>, delivery: &Delivery) -> Result<String, Fault> {
         if let Some(problem) = check(delivery).problem {
             return Err(problem);
@@ -60,9 +68,6 @@ impl InProcess {
                 marker.display()
             );
             return Err(Fault::new(Code::Local, detail));
-        }
-        if run::any_running(paths)? {
-            return Err(Fault::new(Code::Local, "firstboot is running: its files are not changed"));
         }
         let said = Attempt { attempt, sha256: delivery.sha256().to_owned(), boot_id: self.boot_id.clone() };
         place_files(paths, delivery, &said)?;

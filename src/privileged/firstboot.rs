@@ -10,6 +10,7 @@ use console::text::Safe;
 use tokio::sync::mpsc::Sender;
 
 use super::delivery::{self, Attempt};
+use super::journald::UNREDACTABLE;
 use super::run::{self, Run, Stage};
 use super::{FirstbootRunner, InProcess};
 use crate::durable_file;
@@ -26,10 +27,6 @@ const CHUNK: usize = 64 * 1024;
 const TICK: Duration = Duration::from_millis(200);
 /// How many ticks a claimed run may take to say who it is (5 s).
 const COMING_UP: u32 = 25;
-/// Said once where the log can no longer be redacted.
-const UNREDACTABLE: &str =
-    "[the rest of this log stays on the machine: what must be removed from it is no longer known]";
-
 /// The verb's own decision before anything is started.
 enum Plan {
     /// Follow the run; spawn it when nobody claims it.
@@ -48,27 +45,68 @@ impl InProcess {
         log_cursor: Option<String>,
         events: Sender<Event>,
     ) -> Result<FirstbootEnd, Fault> {
+        let program = match &self.runner {
+            FirstbootRunner::Command { program } => program,
+            FirstbootRunner::Unit => {
+                return self.start_or_follow_unit(attempt, sha256, log_cursor, events).await;
+            }
+        };
         point("firstboot-start", When::Before);
         let lock = delivery::lock(&self.paths).await?;
         let digest = sha256.to_owned();
         let plan = self.blocking(move |this| this.plan(attempt, &digest)).await?;
         let Plan::Go { run, spawn } = plan else { return Ok(FirstbootEnd::Lost) };
         point("firstboot-start", When::During);
-        let FirstbootRunner::Command { program } = &self.runner;
         let mut runner = if spawn { Some(run.spawn(program, &self.paths)?) } else { None };
         point("firstboot-start", When::After);
         self.wait_for_claim(&run, &mut runner).await?;
         drop(lock);
         // Who receives is gone only when the agent ends; firstboot runs on.
         let _ = events.send(Event::FirstbootRunning).await;
-        let digest = sha256.to_owned();
-        let redactor = self.blocking(move |this| Ok(delivery::read_back(&this.paths, &digest).ok())).await?;
-        let mut log = Log::new(&run, log_cursor, redactor.as_ref().map(Redactor::from_delivery));
+        let mut log = Log::new(&run, log_cursor, self.redactor(sha256).await?);
         let end = self.follow(&run, &mut runner, &mut log, &events).await?;
-        if end == FirstbootEnd::Done {
+        self.ended(&end).await?;
+        Ok(end)
+    }
+
+    /// What knows the secrets of this delivery, while they are there.
+    pub(super) async fn redactor(&self, sha256: &str) -> Result<Option<Redactor>, Fault> {
+        let digest = sha256.to_owned();
+        let read = self.blocking(move |this| Ok(delivery::read_back(&this.paths, &digest).ok())).await?;
+        Ok(read.as_ref().map(Redactor::from_delivery))
+    }
+
+    /// A node keeps no bundle.
+    pub(super) async fn ended(&self, end: &FirstbootEnd) -> Result<(), Fault> {
+        if *end == FirstbootEnd::Done {
             self.blocking(|this| Ok(durable_file::remove(&this.paths.bundle(), "bundle-remove")?)).await?;
         }
-        Ok(end)
+        Ok(())
+    }
+
+    /// Whether what was written last is this delivery, in this boot, and still is what was delivered. `false`: it was written in another boot,
+    /// and may have been started there.
+    pub(super) fn may_start(&self, attempt: Option<u64>, sha256: &str) -> Result<bool, Fault> {
+        let written = delivery::last_written(&self.paths)?.filter(|written| written.boot_id == self.boot_id);
+        let Some(written) = written else { return Ok(false) };
+        if !written.is(attempt, sha256) || written.sha256 != sha256 {
+            return Err(Fault::new(
+                Code::Local,
+                "another delivery was written after this one: it is not started",
+            ));
+        }
+        delivery::read_back(&self.paths, sha256)?;
+        Ok(true)
+    }
+
+    /// `started.json` of a run in this boot.
+    pub(super) fn mark_started(&self, run: &Run, attempt: Option<u64>, sha256: &str) -> Result<(), Fault> {
+        durable_file::make_dir(&self.paths.firstboot_dir(), 0o700)?;
+        Ok(run.mark_started(&Attempt {
+            attempt,
+            sha256: sha256.to_owned(),
+            boot_id: self.boot_id.clone(),
+        })?)
     }
 
     /// Under the lock: what to do, with the marker written when the run is new.
@@ -85,26 +123,14 @@ impl InProcess {
             }
             return Ok(Plan::Go { run, spawn });
         }
-        // The agent asks only after the delivery was written. If not in this boot, it was in an earlier one, and may have been started there.
-        let Some(written) = delivery::last_written(paths)?.filter(|written| written.boot_id == self.boot_id)
-        else {
+        // The agent asks only after the delivery was written. If not in this boot, it was in an earlier one.
+        if !self.may_start(attempt, sha256)? {
             return Ok(Plan::Lost);
-        };
-        if !written.is(attempt, sha256) || written.sha256 != sha256 {
-            return Err(Fault::new(
-                Code::Local,
-                "another delivery was written after this one: it is not started",
-            ));
         }
         if run::any_running(paths)? {
-            return Err(Fault::new(
-                Code::Local,
-                "firstboot of another attempt still runs: a second is not started",
-            ));
+            return Err(other_runs());
         }
-        delivery::read_back(paths, sha256)?;
-        durable_file::make_dir(&paths.firstboot_dir(), 0o700)?;
-        run.mark_started(&Attempt { attempt, sha256: sha256.to_owned(), boot_id: self.boot_id.clone() })?;
+        self.mark_started(&run, attempt, sha256)?;
         Ok(Plan::Go { run, spawn: true })
     }
 
@@ -176,6 +202,11 @@ impl InProcess {
             }
         }
     }
+}
+
+/// A second firstboot over a running one could destroy what that one wrote.
+pub(super) fn other_runs() -> Fault {
+    Fault::new(Code::Local, "firstboot of another attempt still runs: a second is not started")
 }
 
 /// The log file from a cursor on. A cursor is `<run>:<byte>`; another run's reads from the beginning.

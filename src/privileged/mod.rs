@@ -1,30 +1,44 @@
 //! The fixed privileged verbs (docs/helper.md): values in, values out, never a path, an argv or a text to show.
 //!
-//! This file touches nothing: it is the port. [`InProcess`] runs the verbs in the agent itself, for development, tests and the demo;
-//! on a node the helper runs the same functions behind its socket. Every verb checks for itself, whatever the caller says, and every
-//! verb can be repeated.
+//! This file touches nothing: it is the port. [`InProcess`] runs the verbs where it is: in the agent itself for development, tests and the
+//! demo, in the helper process on a node. There the agent has [`ThroughHelper`], which asks that process. Every verb checks for itself,
+//! whatever the caller says, and every verb can be repeated.
 
 mod banner;
+mod bus;
 mod delivery;
 mod firstboot;
+pub mod helper;
+mod journald;
+mod probe;
+mod reboot;
 mod run;
+mod unit;
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
+use hwprobe::MachinePart;
 use tokio::sync::mpsc::Sender;
 
+use self::bus::Bus;
 use crate::handoff::Delivery;
 use crate::join::event::{Event, FirstbootEnd};
 use crate::join::fault::{Code, Fault};
 use crate::paths::Paths;
 
+pub use helper::ThroughHelper;
+pub use probe::roots;
+
 /// The answer of a verb.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
-/// The verbs. One implementation runs them here, one will ask the helper.
+/// The verbs. One implementation runs them here, one asks the helper.
 pub trait Privileged: Send + Sync {
+    /// Reads disks, DMI, processor and memory.
+    fn probe(&self) -> Answer<'_, MachinePart>;
+
     /// Places node.yaml and the bundle, durably, and remembers for which attempt. Gives the digest of what was written.
     fn write_delivery(&self, attempt: Option<u64>, delivery: &Delivery) -> Answer<'_, String>;
 
@@ -45,11 +59,16 @@ pub trait Privileged: Send + Sync {
     /// Renders `issue` and `motd` of the snapshot file and writes each whose text changed; with `reload` the login prompts are told
     /// when `issue` changed.
     fn reload_banner(&self, reload: bool) -> Answer<'_, ()>;
+
+    /// Reboots into the OS that an upgrade armed in this boot; refuses otherwise.
+    fn reboot(&self) -> Answer<'_, ()>;
 }
 
 /// How firstboot is run.
 #[derive(Debug, Clone)]
 pub enum FirstbootRunner {
+    /// As the product's unit `stratum-firstboot.service`: a node.
+    Unit,
     /// As a child of nobody: `<program> --config <node.yaml>` in a session of its own.
     Command {
         /// The program, by its full path.
@@ -63,6 +82,10 @@ pub struct InProcess {
     paths: Paths,
     runner: FirstbootRunner,
     boot_id: String,
+    probe_tree: Option<PathBuf>,
+    snapshot_owner: u32,
+    #[cfg(test)]
+    bus: Option<Bus>,
 }
 
 // === impl InProcess ===
@@ -70,7 +93,35 @@ pub struct InProcess {
 impl InProcess {
     /// `boot_id` is the kernel's: what was started in another boot is never started again.
     pub fn new(paths: Paths, runner: FirstbootRunner, boot_id: impl Into<String>) -> Self {
-        Self { paths, runner, boot_id: boot_id.into() }
+        Self {
+            paths,
+            runner,
+            boot_id: boot_id.into(),
+            probe_tree: None,
+            snapshot_owner: rustix::process::geteuid().as_raw(),
+            #[cfg(test)]
+            bus: None,
+        }
+    }
+
+    /// Probes a captured tree instead of this machine.
+    pub fn probing(mut self, tree: Option<PathBuf>) -> Self {
+        self.probe_tree = tree;
+        self
+    }
+
+    /// The agent that writes the snapshot has another uid than we.
+    pub fn for_agent(mut self, uid: u32) -> Self {
+        self.snapshot_owner = uid;
+        self
+    }
+
+    async fn bus(&self) -> Result<Bus, Fault> {
+        #[cfg(test)]
+        if let Some(bus) = &self.bus {
+            return Ok(bus.clone());
+        }
+        Bus::system().await
     }
 
     /// File work off the loop's thread: a slow disk must not stop the timers.
@@ -85,10 +136,17 @@ impl InProcess {
 }
 
 impl Privileged for InProcess {
+    fn probe(&self) -> Answer<'_, MachinePart> {
+        Box::pin(self.blocking(|this| probe::probe(&this.paths, this.probe_tree.as_deref())))
+    }
+
     fn write_delivery(&self, attempt: Option<u64>, delivery: &Delivery) -> Answer<'_, String> {
         let delivery = delivery.clone();
         Box::pin(async move {
             let _lock = delivery::lock(&self.paths).await?;
+            if self.firstboot_runs().await? {
+                return Err(Fault::new(Code::Local, "firstboot is running: its files are not changed"));
+            }
             self.blocking(move |this| this.place(attempt, &delivery)).await
         })
     }
@@ -104,9 +162,27 @@ impl Privileged for InProcess {
     }
 
     fn reload_banner(&self, reload: bool) -> Answer<'_, ()> {
-        Box::pin(self.blocking(move |this| banner::reload(&this.paths, reload)))
+        Box::pin(self.blocking(move |this| banner::reload(&this.paths, this.snapshot_owner, reload)))
+    }
+
+    fn reboot(&self) -> Answer<'_, ()> {
+        Box::pin(self.reboot_armed())
     }
 }
 
 #[cfg(test)]
-mod tests;
+#[path = "."]
+mod in_process {
+    const THROUGH_HELPER: bool = false;
+    #[path = "tests.rs"]
+    mod tests;
+}
+
+#[cfg(test)]
+#[expect(clippy::duplicate_mod, reason = "the same facts must hold whoever does the verbs")]
+#[path = "."]
+mod through_helper {
+    const THROUGH_HELPER: bool = true;
+    #[path = "tests.rs"]
+    mod tests;
+}

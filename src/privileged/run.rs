@@ -123,6 +123,18 @@ impl Run {
         durable_file::write(&self.dir.join("started.json"), &text, 0o600, "firstboot-marker")
     }
 
+    /// One of the small files that a run by a unit keeps: [`super::unit`].
+    pub(super) fn note(&self, name: &'static str) -> Result<Option<String>, Fault> {
+        let bytes = durable_file::read_own(&self.dir.join(name), MAX_SMALL)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+    }
+
+    /// Writes one.
+    pub(super) fn write_note(&self, name: &'static str, text: &str) -> Result<(), FileError> {
+        durable_file::make_dir(&self.dir, 0o700)?;
+        durable_file::write_volatile(&self.dir.join(name), text.as_bytes(), 0o600, "firstboot-note")
+    }
+
     /// Starts the runner; it claims the run or ends.
     pub(super) fn spawn(&self, program: &Path, paths: &Paths) -> Result<tokio::process::Child, Fault> {
         let mut command = Command::new("setsid");

@@ -1,17 +1,22 @@
 //! Facts about the verbs, with a shell script as firstboot: it counts its starts and does what node.yaml says behind `# do: `.
+//!
+//! This file is two modules: the verbs done here, and the same ones asked for through the helper's socket.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
 
-use super::delivery::Attempt;
-use super::run::Run;
-use super::*;
+use super::THROUGH_HELPER;
 use crate::durable_file;
-use crate::handoff::fixture;
+use crate::handoff::{Delivery, fixture};
+use crate::privileged::delivery::Attempt;
+use crate::privileged::helper::{Callers, ThroughHelper, serve};
+use crate::privileged::run::Run;
+use crate::privileged::*;
 
 const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -42,12 +47,36 @@ impl World {
         Self { _dir: dir, paths }
     }
 
-    fn verbs(&self) -> InProcess {
+    fn verbs(&self) -> Box<dyn Privileged> {
         self.verbs_in(BOOT)
     }
 
-    fn verbs_in(&self, boot: &str) -> InProcess {
-        InProcess::new(self.paths.clone(), FirstbootRunner::Command { program: script() }, boot)
+    fn verbs_in(&self, boot: &str) -> Box<dyn Privileged> {
+        self.verbs_with(boot, script())
+    }
+
+    fn verbs_with(&self, boot: &str, program: PathBuf) -> Box<dyn Privileged> {
+        let verbs = InProcess::new(self.paths.clone(), FirstbootRunner::Command { program }, boot);
+        if THROUGH_HELPER { Box::new(self.helper(verbs)) } else { Box::new(verbs) }
+    }
+
+    /// A helper for each connection, as systemd would start one.
+    fn helper(&self, verbs: InProcess) -> ThroughHelper {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let socket = self.paths.root().join(format!("helper-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let callers = Callers { agent: rustix::process::geteuid().as_raw() };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the tests' own helper; it ends with the test's runtime"
+        )]
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let verbs = verbs.clone();
+                tokio::spawn(async move { serve(connection, callers, &verbs).await });
+            }
+        });
+        ThroughHelper::at(socket)
     }
 
     /// Writes a delivery whose firstboot does `what`; gives its digest.
@@ -94,7 +123,7 @@ impl Told {
 }
 
 async fn start(
-    verbs: &InProcess,
+    verbs: &dyn Privileged,
     attempt: Option<u64>,
     sha256: &str,
     cursor: Option<String>,
@@ -188,11 +217,11 @@ async fn a_planted_link_is_replaced_and_what_a_crash_left_is_swept() {
 async fn a_success_is_told_once_started_once_and_takes_the_bundle_away() {
     let world = World::new();
     let digest = world.deliver(Some(1), "echo one; printf two").await;
-    let (end, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    let (end, told) = start(&*world.verbs(), Some(1), &digest, None).await;
     assert_eq!(end.unwrap(), FirstbootEnd::Done);
     assert_eq!((told.running, told.lines), (1, vec!["one".to_owned(), "two".to_owned()]));
     assert!(!world.paths.bundle().exists() && world.paths.node_yaml().exists());
-    let (again, told) = start(&world.verbs(), Some(1), &digest, told.cursor).await;
+    let (again, told) = start(&*world.verbs(), Some(1), &digest, told.cursor).await;
     assert_eq!((again.unwrap(), told.lines.len(), world.starts()), (FirstbootEnd::Done, 0, 1));
 }
 
@@ -201,7 +230,7 @@ async fn it_gets_its_config_its_bundle_and_its_socket_by_name() {
     let world = World::new();
     let what = "echo \"$1 $2\"; echo \"$STRATUM_JOIN_BUNDLE\"; echo \"$STRATUM_PROGRESS_SOCKET\"; pwd; ps -o sid= -p $$ | tr -d ' ' > \"$2.sid\"";
     let digest = world.deliver(Some(1), what).await;
-    let (_, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    let (_, told) = start(&*world.verbs(), Some(1), &digest, None).await;
     let shown = |path: PathBuf| path.display().to_string();
     let want = [
         format!("--config {}", shown(world.paths.node_yaml())),
@@ -221,7 +250,7 @@ async fn a_failure_says_how_and_keeps_the_bundle() {
     ] {
         let world = World::new();
         let digest = world.deliver(Some(1), what).await;
-        let (end, _) = start(&world.verbs(), Some(1), &digest, None).await;
+        let (end, _) = start(&*world.verbs(), Some(1), &digest, None).await;
         assert_eq!(end.unwrap(), failed(words), "{what}");
         assert!(world.paths.bundle().exists());
     }
@@ -231,9 +260,8 @@ async fn a_failure_says_how_and_keeps_the_bundle() {
 async fn a_program_that_is_not_there_is_a_failure_with_a_reason() {
     let world = World::new();
     let digest = world.deliver(Some(1), "true").await;
-    let verbs =
-        InProcess::new(world.paths.clone(), FirstbootRunner::Command { program: "/no/such".into() }, BOOT);
-    let (end, _) = start(&verbs, Some(1), &digest, None).await;
+    let verbs = world.verbs_with(BOOT, "/no/such".into());
+    let (end, _) = start(&*verbs, Some(1), &digest, None).await;
     assert_eq!(end.unwrap(), failed("exit status 127: the program could not be started"));
 }
 
@@ -241,10 +269,10 @@ async fn a_program_that_is_not_there_is_a_failure_with_a_reason() {
 async fn a_higher_attempt_runs_again_and_an_old_one_never() {
     let world = World::new();
     let first = world.deliver(Some(1), "exit 1").await;
-    start(&world.verbs(), Some(1), &first, None).await.0.unwrap();
+    start(&*world.verbs(), Some(1), &first, None).await.0.unwrap();
     let second = world.deliver(Some(2), "exit 0").await;
-    assert_eq!(start(&world.verbs(), Some(2), &second, None).await.0.unwrap(), FirstbootEnd::Done);
-    assert_eq!(start(&world.verbs(), Some(1), &first, None).await.0.unwrap(), failed("exit status 1"));
+    assert_eq!(start(&*world.verbs(), Some(2), &second, None).await.0.unwrap(), FirstbootEnd::Done);
+    assert_eq!(start(&*world.verbs(), Some(1), &first, None).await.0.unwrap(), failed("exit status 1"));
     assert_eq!(world.starts(), 2);
 }
 
@@ -252,8 +280,8 @@ async fn a_higher_attempt_runs_again_and_an_old_one_never() {
 async fn without_attempts_a_digest_runs_once() {
     let world = World::new();
     let digest = world.deliver(None, "exit 0").await;
-    start(&world.verbs(), None, &digest, None).await.0.unwrap();
-    start(&world.verbs(), None, &digest, None).await.0.unwrap();
+    start(&*world.verbs(), None, &digest, None).await.0.unwrap();
+    start(&*world.verbs(), None, &digest, None).await.0.unwrap();
     assert_eq!(world.starts(), 1);
 }
 
@@ -278,7 +306,7 @@ async fn who_stops_following_can_follow_again_and_nothing_is_written_meanwhile()
     let refused = world.verbs().write_delivery(Some(2), &fixture::delivery()).await.unwrap_err();
     assert_eq!(refused.detail, "firstboot is running: its files are not changed");
     let ((), (end, later)) = tokio::join!(open_gate(gate), async {
-        start(&world.verbs(), Some(1), &digest, told.cursor.clone()).await
+        start(&*world.verbs(), Some(1), &digest, told.cursor.clone()).await
     });
     assert_eq!((end.unwrap(), later.lines), (FirstbootEnd::Done, vec!["after".to_owned()]));
     assert_eq!(world.starts(), 1);
@@ -290,7 +318,7 @@ async fn two_who_start_at_once_start_it_once() {
     let digest = world.deliver(Some(1), "echo x").await;
     let verbs = world.verbs();
     let (one, two) =
-        tokio::join!(start(&verbs, Some(1), &digest, None), start(&verbs, Some(1), &digest, None));
+        tokio::join!(start(&*verbs, Some(1), &digest, None), start(&*verbs, Some(1), &digest, None));
     assert_eq!((one.0.unwrap(), two.0.unwrap()), (FirstbootEnd::Done, FirstbootEnd::Done));
     assert_eq!(world.starts(), 1);
 }
@@ -321,7 +349,7 @@ async fn a_run_that_was_not_claimed_is_not_started_with_another_delivery() {
     let digest = world.deliver(Some(1), "exit 0").await;
     marked(&world, &digest);
     world.deliver(Some(2), "exit 0; true").await;
-    let (fault, _) = start(&world.verbs(), Some(1), &digest, None).await;
+    let (fault, _) = start(&*world.verbs(), Some(1), &digest, None).await;
     assert_eq!(fault.unwrap_err().code, Code::Tampered);
     assert_eq!(world.starts(), 0);
 }
@@ -330,7 +358,7 @@ async fn a_run_that_was_not_claimed_is_not_started_with_another_delivery() {
 async fn a_signal_to_the_whole_group_is_reported_as_one() {
     let world = World::new();
     let digest = world.deliver(Some(1), "kill -TERM 0; sleep 60").await;
-    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), failed("signal 15"));
+    assert_eq!(start(&*world.verbs(), Some(1), &digest, None).await.0.unwrap(), failed("signal 15"));
 }
 
 #[tokio::test]
@@ -352,12 +380,12 @@ async fn what_another_boot_started_or_wrote_is_lost() {
     let world = World::new();
     let digest = world.deliver(Some(1), "exit 0").await;
     let other = world.verbs_in("99999999-2222-3333-4444-555555555555");
-    assert_eq!(start(&other, Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
+    assert_eq!(start(&*other, Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
     assert_eq!(world.starts(), 0);
-    start(&world.verbs(), Some(1), &digest, None).await.0.unwrap();
-    assert_eq!(start(&other, Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
+    start(&*world.verbs(), Some(1), &digest, None).await.0.unwrap();
+    assert_eq!(start(&*other, Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
     std::fs::remove_dir_all(world.paths.run_dir()).unwrap();
-    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
+    assert_eq!(start(&*world.verbs(), Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Lost);
     assert_eq!(world.starts(), 1);
 }
 
@@ -368,7 +396,7 @@ async fn a_marker_without_a_claim_is_started() {
     durable_file::make_dir(&world.paths.firstboot_dir(), 0o700).unwrap();
     let said = Attempt { attempt: Some(1), sha256: digest.clone(), boot_id: BOOT.to_owned() };
     Run::of(&world.paths, Some(1), &digest).mark_started(&said).unwrap();
-    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Done);
+    assert_eq!(start(&*world.verbs(), Some(1), &digest, None).await.0.unwrap(), FirstbootEnd::Done);
     assert_eq!(world.starts(), 1);
 }
 
@@ -382,7 +410,7 @@ async fn a_claim_without_a_life_is_a_failure_and_never_started_again() {
     let claim = world.paths.firstboot_dir().join(format!("attempt-1-{}/claim", &digest[..16]));
     std::fs::DirBuilder::new().mode(0o700).create(claim).unwrap();
     assert_eq!(
-        start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(),
+        start(&*world.verbs(), Some(1), &digest, None).await.0.unwrap(),
         failed("killed before it began")
     );
     assert_eq!(world.starts(), 0);
@@ -393,10 +421,10 @@ async fn files_that_changed_since_are_not_started() {
     let world = World::new();
     let digest = world.deliver(Some(1), "exit 0").await;
     durable_file::write(&world.paths.node_yaml(), b"other: 1\n", 0o600, "test").unwrap();
-    let (fault, _) = start(&world.verbs(), Some(1), &digest, None).await;
+    let (fault, _) = start(&*world.verbs(), Some(1), &digest, None).await;
     assert_eq!(fault.unwrap_err().code, Code::Tampered);
     let other = world.deliver(Some(2), "exit 0").await;
-    let (fault, _) = start(&world.verbs(), Some(1), &other, None).await;
+    let (fault, _) = start(&*world.verbs(), Some(1), &other, None).await;
     assert!(fault.unwrap_err().detail.as_str().starts_with("another delivery was written after this one"));
     assert_eq!(world.starts(), 0);
 }
@@ -408,7 +436,7 @@ async fn log_lines_come_redacted_in_batches_with_a_cursor_to_go_on_from() {
     let world = World::new();
     let what = "seq 450; echo pw canary-postgres-1 end; printf 'bad \\033[2J\\377 line\\n'";
     let digest = world.deliver(Some(1), what).await;
-    let (end, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    let (end, told) = start(&*world.verbs(), Some(1), &digest, None).await;
     assert_eq!(end.unwrap(), FirstbootEnd::Done);
     assert!(told.batches.iter().all(|len| *len <= 200), "{:?}", told.batches);
     assert_eq!((told.lines.len(), told.lines[449].as_str()), (452, "450"));
@@ -423,8 +451,8 @@ async fn log_lines_come_redacted_in_batches_with_a_cursor_to_go_on_from() {
 async fn a_log_that_cannot_be_redacted_any_more_is_not_told() {
     let world = World::new();
     let digest = world.deliver(Some(1), "echo canary-postgres-1; echo b; exit 0").await;
-    start(&world.verbs(), Some(1), &digest, None).await.0.unwrap();
-    let (_, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    start(&*world.verbs(), Some(1), &digest, None).await.0.unwrap();
+    let (_, told) = start(&*world.verbs(), Some(1), &digest, None).await;
     assert_eq!(told.lines.len(), 1);
     assert!(told.lines[0].starts_with("[the rest of this log stays on the machine"), "{:?}", told.lines);
 }
@@ -433,7 +461,7 @@ async fn a_log_that_cannot_be_redacted_any_more_is_not_told() {
 async fn an_endless_line_is_told_once_and_cut() {
     let world = World::new();
     let digest = world.deliver(Some(1), "head -c 300000 /dev/zero | tr '\\0' x; echo; echo next").await;
-    let (_, told) = start(&world.verbs(), Some(1), &digest, None).await;
+    let (_, told) = start(&*world.verbs(), Some(1), &digest, None).await;
     assert_eq!((told.lines.len(), told.lines[1].as_str()), (2, "next"));
     assert_eq!(told.lines[0].chars().count(), 1024);
 }
@@ -446,10 +474,10 @@ async fn a_cursor_of_another_run_reads_from_the_beginning() {
     for cursor in
         ["attempt-1:1".to_owned(), format!("{own}:x"), format!("{own}:999999"), String::new(), "7".to_owned()]
     {
-        let (_, told) = start(&world.verbs(), Some(2), &digest, Some(cursor.clone())).await;
+        let (_, told) = start(&*world.verbs(), Some(2), &digest, Some(cursor.clone())).await;
         assert_eq!(told.lines, ["a"], "{cursor}");
     }
-    let (_, told) = start(&world.verbs(), Some(2), &digest, Some(format!("{own}:2"))).await;
+    let (_, told) = start(&*world.verbs(), Some(2), &digest, Some(format!("{own}:2"))).await;
     assert_eq!(told.lines, [""; 0]);
 }
 
@@ -470,6 +498,12 @@ async fn follower_process() {
     let _ = start(&verbs, said.attempt, &said.sha256, None).await;
 }
 
+/// The name of that test in this module.
+fn follower_name() -> &'static str {
+    let path = concat!(module_path!(), "::follower_process");
+    path.split_once("::").map_or(path, |(_, name)| name)
+}
+
 fn follower(world: &World) -> std::process::Child {
     follower_with(world, &[])
 }
@@ -478,10 +512,7 @@ fn follower_with(world: &World, variables: &[(&str, &str)]) -> std::process::Chi
     let exe = std::env::current_exe().unwrap();
     let root = format!("{}:{}", script().display(), world.paths.root().display());
     let mut command = Command::new(exe);
-    command
-        .args(["--exact", "privileged::tests::follower_process"])
-        .env(FOLLOWER_ROOT, root)
-        .envs(variables.iter().copied());
+    command.args(["--exact", follower_name()]).env(FOLLOWER_ROOT, root).envs(variables.iter().copied());
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
@@ -499,7 +530,7 @@ async fn killing_the_follower_neither_kills_nor_restarts_firstboot() {
         child.wait().unwrap();
     }
     let ((), (end, told)) =
-        tokio::join!(open_gate(gate), async { start(&world.verbs(), Some(1), &digest, None).await });
+        tokio::join!(open_gate(gate), async { start(&*world.verbs(), Some(1), &digest, None).await });
     assert_eq!((end.unwrap(), told.lines), (failed("exit status 4"), vec!["up".to_owned()]));
     assert_eq!(world.starts(), 1);
 }
@@ -513,7 +544,7 @@ async fn firstboot_that_ends_while_nobody_follows_is_reported_later() {
     until(|| exit.exists()).await;
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(start(&world.verbs(), Some(1), &digest, None).await.0.unwrap(), failed("exit status 5"));
+    assert_eq!(start(&*world.verbs(), Some(1), &digest, None).await.0.unwrap(), failed("exit status 5"));
     assert_eq!(world.starts(), 1);
 }
 
@@ -590,7 +621,7 @@ async fn a_crash_at_any_moment_of_the_start_leaves_one_start() {
             let fault = format!("crash:{point}:{moment}");
             let mut child = follower_with(&world, &[("STRATUM_FAULT", &fault)]);
             assert_eq!(child.wait().unwrap().signal(), Some(9), "{fault} was not reached");
-            let (end, _) = start(&world.verbs(), Some(1), &digest, None).await;
+            let (end, _) = start(&*world.verbs(), Some(1), &digest, None).await;
             assert_eq!((end.unwrap(), world.starts()), (FirstbootEnd::Done, 1), "{fault}");
         }
     }

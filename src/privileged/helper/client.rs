@@ -1,0 +1,154 @@
+//! The agent's end: [`Privileged`] by asking the helper.
+//!
+//! Touches the helper's socket. Waits for no answer for ever, and keeps none that is larger than it may be.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hwprobe::MachinePart;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::{BannerArgs, DeliveryArgs, End, FirstbootArgs, Line, MAX_ANSWER, Progress, Request, VERSION};
+use crate::handoff::Delivery;
+use crate::join::event::{Event, FirstbootEnd};
+use crate::join::fault::{Code, Fault};
+use crate::privileged::{Answer, Privileged};
+
+/// Longest wait until the helper has taken a request.
+const SEND: Duration = Duration::from_secs(10);
+/// Longest silence of a helper at work. One that follows firstboot says every 20 s that it lives; a probe may wait for sleeping disks.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// The verbs, done by the helper process behind its socket.
+#[derive(Debug, Clone)]
+pub struct ThroughHelper {
+    socket: PathBuf,
+}
+
+// === impl ThroughHelper ===
+
+impl ThroughHelper {
+    /// The helper that listens at `socket`.
+    pub fn at(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    fn fault(&self, what: impl std::fmt::Display) -> Fault {
+        Fault::new(Code::Local, format!("the helper at {} {what}", self.socket.display()))
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        verb: &str,
+        args: Option<&impl Serialize>,
+        events: Option<&Sender<Event>>,
+    ) -> Result<T, Fault> {
+        let mut connection = timeout(SEND, UnixStream::connect(&self.socket))
+            .await
+            .map_err(|_| self.fault("takes no connection"))?
+            .map_err(|error| self.fault(format_args!("is not there: {error}")))?;
+        let line =
+            request(verb, args).map_err(|error| self.fault(format_args!("cannot be asked: {error}")))?;
+        let send = async {
+            connection.write_all(&line).await?;
+            connection.shutdown().await
+        };
+        // One that refuses without reading has answered all the same.
+        let _ = timeout(SEND, send).await.map_err(|_| self.fault("does not take the request"))?;
+        drop(line);
+        let mut answers = BufReader::new(connection);
+        loop {
+            let line = timeout(SILENCE, self.line(&mut answers)).await;
+            match line.map_err(|_| self.fault("does not answer"))?? {
+                Line::Progress(told) => {
+                    // Who receives is gone only when the agent ends; firstboot runs on.
+                    if let (Some(events), Some(event)) = (events, event(told)) {
+                        let _ = events.send(event).await;
+                    }
+                }
+                Line::Ok(value) => {
+                    return serde_json::from_str(value.get())
+                        .map_err(|error| self.fault(format_args!("gives no answer of {verb}: {error}")));
+                }
+                Line::Error(refusal) => return Err(refusal.into_fault()),
+            }
+        }
+    }
+
+    async fn line(&self, answers: &mut BufReader<UnixStream>) -> Result<Line, Fault> {
+        let mut line = Zeroizing::new(Vec::new());
+        let read = answers.take(MAX_ANSWER as u64).read_until(b'\n', &mut line).await;
+        match read {
+            Ok(_) if line.ends_with(b"\n") => {}
+            Ok(len) if len >= MAX_ANSWER => return Err(self.fault("answers without an end")),
+            Ok(_) => return Err(self.fault("ended before it answered")),
+            Err(error) => return Err(self.fault(format_args!("went away: {error}"))),
+        }
+        serde_json::from_slice(&line).map_err(|_| self.fault("gives an answer that is none"))
+    }
+}
+
+impl Privileged for ThroughHelper {
+    fn probe(&self) -> Answer<'_, MachinePart> {
+        Box::pin(self.ask("probe", None::<&()>, None))
+    }
+
+    fn write_delivery(&self, attempt: Option<u64>, delivery: &Delivery) -> Answer<'_, String> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
+        let args = text(delivery.node_yaml())
+            .and_then(|node_yaml| Ok(DeliveryArgs { attempt, node_yaml, bundle: text(delivery.bundle())? }));
+        Box::pin(async move {
+            let args =
+                args.map_err(|_| Fault::new(Code::DeliveryInvalid, "the delivery is not UTF-8 text"))?;
+            self.ask("write-delivery", Some(&args), None).await
+        })
+    }
+
+    fn start_firstboot<'a>(
+        &'a self,
+        attempt: Option<u64>,
+        sha256: &'a str,
+        log_cursor: Option<String>,
+        events: Sender<Event>,
+    ) -> Answer<'a, FirstbootEnd> {
+        Box::pin(async move {
+            let args = FirstbootArgs { attempt, sha256: sha256.to_owned(), log_cursor };
+            Ok(match self.ask("start-firstboot", Some(&args), Some(&events)).await? {
+                End::Done => FirstbootEnd::Done,
+                End::Failed(how) => FirstbootEnd::Failed(how),
+                End::Lost => FirstbootEnd::Lost,
+            })
+        })
+    }
+
+    fn reload_banner(&self, reload: bool) -> Answer<'_, ()> {
+        Box::pin(async move { self.ask("reload-banner", Some(&BannerArgs { reload }), None).await })
+    }
+
+    fn reboot(&self) -> Answer<'_, ()> {
+        Box::pin(self.ask("reboot", None::<&()>, None))
+    }
+}
+
+fn event(progress: Progress) -> Option<Event> {
+    match progress {
+        Progress::Alive => None,
+        Progress::Running => Some(Event::FirstbootRunning),
+        Progress::Log { lines, cursor } => Some(Event::FirstbootLog { lines, cursor }),
+    }
+}
+
+/// The request line, wiped when it was sent.
+fn request(verb: &str, args: Option<&impl Serialize>) -> serde_json::Result<Zeroizing<Vec<u8>>> {
+    let args: Option<Box<RawValue>> = args.map(serde_json::value::to_raw_value).transpose()?;
+    let mut line = Zeroizing::new(serde_json::to_vec(&Request { v: VERSION, verb: verb.to_owned(), args })?);
+    line.push(b'\n');
+    Ok(line)
+}
