@@ -98,6 +98,33 @@ impl Paths {
         self.at("run/stratum/helper.lock")
     }
 
+    /// `/run/stratum/console.json`: what the console's unit changed of the machine, to be put back. Root 0600.
+    pub fn console_note(&self) -> PathBuf {
+        self.at("run/stratum/console.json")
+    }
+
+    // --- the kernel's ---
+
+    /// `/proc/sys/kernel/printk`: the console log level.
+    pub fn printk(&self) -> PathBuf {
+        self.at("proc/sys/kernel/printk")
+    }
+
+    /// `/sys/class/tty/console/active`: the kernel's consoles; the last is `/dev/console`.
+    pub fn active_consoles(&self) -> PathBuf {
+        self.at("sys/class/tty/console/active")
+    }
+
+    /// `/sys/class/tty/<tty>/type`: 0 for a serial port without hardware. The caller has checked the name.
+    pub fn serial_type(&self, tty: &str) -> PathBuf {
+        self.at("sys/class/tty").join(tty).join("type")
+    }
+
+    /// `/dev/<name>`. The caller has checked the name.
+    pub fn device(&self, name: &str) -> PathBuf {
+        self.at("dev").join(name)
+    }
+
     // --- /var/lib/stratum/join, the agent's ---
 
     /// `/var/lib/stratum/join`: the agent's state, 0700.
