@@ -5,7 +5,7 @@ mod bench;
 mod boot_clock;
 mod children;
 mod demo;
-
+mod dist;
 mod lab;
 mod packages;
 mod procfs;
@@ -36,6 +36,8 @@ enum Task {
     Demo(demo::Args),
     /// Measure the agent and print each figure beside its target.
     Bench(bench::Args),
+    /// The packages that a node installs.
+    Dist(dist::Args),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Dist(args) => dist::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -27,6 +27,19 @@ pub(crate) const TEST: &[Package] = &[
     Package { name: "xz-utils", why: "unpacks recorded machines" },
 ];
 
+/// What `dist` needs beyond [`BUILD`].
+pub(crate) const DIST: &[Package] = &[
+    Package { name: "binutils", why: "strip" },
+    Package { name: "dpkg-dev", why: "dpkg-shlibdeps: which versions of which libraries the programs need" },
+    Package { name: "gzip", why: "compresses the changelog and the manual" },
+];
+
+/// What `dist --lint` needs.
+pub(crate) const LINT: &[Package] = &[Package { name: "lintian", why: "reads the package as Debian would" }];
+
+/// What `dist --rpm` needs.
+pub(crate) const RPM: &[Package] = &[Package { name: "rpm", why: "rpmbuild" }];
+
 /// Makes sure that every package is there; says what it installs and why.
 ///
 /// Without `yes` a person at a terminal is asked first. Not being root is an error that carries the exact command.
