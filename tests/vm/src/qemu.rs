@@ -1,0 +1,145 @@
+//! One running QEMU: a small server with disks of each kind, a NIC, a screen and a serial line. Killed when it is dropped.
+//!
+//! Everything it listens on is a socket in a temporary directory; it opens no port.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::accel::Accel;
+use crate::child::{Child, last_lines, output};
+use crate::wait;
+
+/// The emulator.
+pub const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
+/// The NIC's name in the monitor.
+pub const NIC: &str = "nic0";
+/// How long QEMU may take to make its sockets.
+const START: Duration = Duration::from_secs(30);
+/// Size of the disks without anything on them.
+const EMPTY_DISK: &str = "2G";
+
+/// The disks and the kernel of a machine, which outlive a power cut.
+#[derive(Debug)]
+pub struct Disks {
+    dir: PathBuf,
+}
+
+/// What differs from one start to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Added to the kernel's command line.
+    pub kernel_args: &'a str,
+    /// What the clock on the board says, as `2026-11-29T20:00:00`; now when `None`.
+    pub clock: Option<&'a str>,
+}
+
+/// The process, and where its sockets are.
+pub struct Qemu {
+    child: Child,
+    sockets: TempDir,
+    log: PathBuf,
+}
+
+// === impl Disks ===
+
+impl Disks {
+    /// Takes over `root.img`, `vmlinuz` and `initrd.img` in `dir`, and adds the empty disks.
+    pub fn in_dir(dir: &Path) -> Result<Self> {
+        for name in ["nvme.qcow2", "scsi.qcow2", "virtio.qcow2"] {
+            let mut make = Command::new("qemu-img");
+            output(make.args(["create", "-q", "-f", "qcow2"]).arg(dir.join(name)).arg(EMPTY_DISK))?;
+        }
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    fn drive(&self, id: &str, file: &str, format: &str) -> String {
+        format!("id={id},file={},format={format},if=none", self.dir.join(file).display())
+    }
+}
+
+// === impl Qemu ===
+
+impl Qemu {
+    /// Starts the machine, paused: nothing has run yet when this returns.
+    pub fn start(accel: Accel, disks: &Disks, start: Start<'_>, log: &Path) -> Result<Self> {
+        let sockets =
+            tempfile::Builder::new().prefix("stratum-vm.").tempdir().context("temporary directory")?;
+        let child = Child::start("QEMU", Path::new(PROGRAM), |command| {
+            machine(command, accel, disks, start);
+            channels(command, sockets.path());
+            let log = File::options().create(true).append(true).open(log);
+            command.stdout(Stdio::null()).stderr(log.map_or_else(|_| Stdio::null(), Stdio::from));
+        })?;
+        let qemu = Self { child, sockets, log: log.to_owned() };
+        wait::until("QEMU's sockets", START, || {
+            qemu.must_run()?;
+            Ok(qemu.socket("guest").exists().then_some(()))
+        })?;
+        Ok(qemu)
+    }
+
+    /// The socket of one channel: `monitor`, `serial` or `guest`.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.sockets.path().join(name)
+    }
+
+    /// An error, with what it said, when it has ended.
+    pub fn must_run(&self) -> Result<()> {
+        if self.child.ended() {
+            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+            bail!("QEMU has ended; it said: {}", last_lines(&said, 5));
+        }
+        Ok(())
+    }
+
+    /// Pulls the plug: what the guest had flushed is on the disk, what it had not is lost.
+    pub fn pull_the_plug(mut self) {
+        self.child.kill();
+    }
+
+    /// True when the machine has switched itself off.
+    pub fn ended(&self) -> bool {
+        self.child.ended()
+    }
+}
+
+fn machine(command: &mut Command, accel: Accel, disks: &Disks, start: Start<'_>) {
+    command.args(accel.args()).args(["-machine", "q35", "-m", "1024", "-smp", "2"]);
+    // Paused, so that the monitor is connected before the first instruction; no device but those named here.
+    command.args(["-S", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-vga", "std"]);
+    command.arg("-smbios").arg(
+        "type=1,manufacturer=Stratum Lab,product=VM 1,serial=SN0002,uuid=7c1f3a5e-20d4-4b6f-9a58-3d2e51c7b804",
+    );
+    command.arg("-rtc").arg(start.clock.map_or("base=utc".to_owned(), |clock| format!("base={clock}")));
+    command.arg("-kernel").arg(disks.dir.join("vmlinuz")).arg("-initrd").arg(disks.dir.join("initrd.img"));
+    command.arg("-append").arg(format!("{} {}", crate::image::KERNEL_ARGS, start.kernel_args));
+
+    command.arg("-drive").arg(disks.drive("root", "root.img", "raw"));
+    command.args(["-device", "virtio-blk-pci,drive=root,serial=ROOT0001"]);
+    command.arg("-drive").arg(disks.drive("empty-nvme", "nvme.qcow2", "qcow2"));
+    command.args(["-device", "nvme,drive=empty-nvme,serial=NVME0001"]);
+    command.args(["-device", "virtio-scsi-pci,id=scsi"]).arg("-drive");
+    command.arg(disks.drive("empty-scsi", "scsi.qcow2", "qcow2"));
+    command.args(["-device", "scsi-hd,bus=scsi.0,drive=empty-scsi,serial=SCSI0001"]);
+    command.arg("-drive").arg(disks.drive("empty-virtio", "virtio.qcow2", "qcow2"));
+    command.args(["-device", "virtio-blk-pci,drive=empty-virtio,serial=VIRT0001"]);
+
+    // The host's loopback is 10.0.2.2 in there, and nothing reaches the machine from outside.
+    command.args(["-netdev", "user,id=net0", "-device"]);
+    command.arg(format!("virtio-net-pci,netdev=net0,id={NIC},mac=52:54:00:12:34:56"));
+    command.args(["-device", "virtio-rng-pci"]);
+}
+
+fn channels(command: &mut Command, dir: &Path) {
+    let socket = |id: &str| format!("socket,id={id},path={},server=on,wait=off", dir.join(id).display());
+    command.arg("-chardev").arg(socket("serial")).args(["-serial", "chardev:serial"]);
+    command.arg("-chardev").arg(socket("monitor")).args(["-mon", "chardev=monitor,mode=control"]);
+    // The last of the sockets to be made: when it is there, all are.
+    command.arg("-chardev").arg(socket("guest")).args(["-device", "virtio-serial-pci"]);
+    command.args(["-device", "virtserialport,chardev=guest,name=org.qemu.guest_agent.0"]);
+}

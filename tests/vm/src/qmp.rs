@@ -1,0 +1,77 @@
+//! QEMU's monitor: start, link up and down, keys, pictures of the screen.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+/// How long QEMU may take to answer; emulation holds its main loop up now and then.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// A connection to the monitor.
+pub struct Qmp {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+}
+
+// === impl Qmp ===
+
+impl Qmp {
+    /// Connects and agrees on capabilities.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let writer = UnixStream::connect(socket).with_context(|| format!("monitor {}", socket.display()))?;
+        writer.set_read_timeout(Some(ANSWER)).context("monitor")?;
+        let reader = BufReader::new(writer.try_clone().context("monitor")?);
+        let mut qmp = Self { reader, writer };
+        qmp.line().context("the monitor's greeting")?;
+        qmp.execute("qmp_capabilities", json!({}))?;
+        Ok(qmp)
+    }
+
+    /// Lets a machine that was started paused run.
+    pub fn cont(&mut self) -> Result<()> {
+        self.execute("cont", json!({})).map(drop)
+    }
+
+    /// Plugs the network cable in or out.
+    pub fn set_link(&mut self, nic: &str, up: bool) -> Result<()> {
+        self.execute("set_link", json!({"name": nic, "up": up})).map(drop)
+    }
+
+    /// Presses keys together, by QEMU's names for them.
+    pub fn press(&mut self, keys: &[&str]) -> Result<()> {
+        let keys: Vec<Value> = keys.iter().map(|key| json!({"type": "qcode", "data": key})).collect();
+        self.execute("send-key", json!({"keys": keys})).map(drop)
+    }
+
+    /// A picture of what the monitor on the desk would show.
+    pub fn screendump(&mut self, to: &Path) -> Result<()> {
+        self.execute("screendump", json!({"filename": to, "format": "png"})).map(drop)
+    }
+
+    fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        let request = json!({"execute": command, "arguments": arguments});
+        writeln!(self.writer, "{request}").with_context(|| format!("monitor: {command}"))?;
+        loop {
+            let answer = self.line().with_context(|| format!("monitor: {command}"))?;
+            if let Some(error) = answer.get("error") {
+                bail!("monitor: {command}: {}", error["desc"].as_str().unwrap_or("refused"));
+            }
+            if let Some(result) = answer.get("return") {
+                return Ok(result.clone());
+            }
+            // Everything else is an event, which nobody here waits for.
+        }
+    }
+
+    fn line(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line).context("no answer")? == 0 {
+            bail!("QEMU has closed it");
+        }
+        serde_json::from_str(&line).context("no JSON")
+    }
+}

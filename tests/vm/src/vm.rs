@@ -1,0 +1,152 @@
+//! A machine that runs: the process, its monitor, its serial line and its inside in one place.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::accel::Accel;
+use crate::artefacts::Artefacts;
+use crate::guest::Guest;
+use crate::qemu::{Disks, NIC, Qemu, Start};
+use crate::qmp::Qmp;
+use crate::screen::Screen;
+use crate::serial::Serial;
+use crate::wait;
+
+/// How long the way from the first instruction to the guest agent may take, in emulation on a busy machine.
+const BOOT: Duration = Duration::from_secs(240);
+
+/// A running machine.
+pub struct Vm {
+    /// What comes out of the serial line, and goes in.
+    pub serial: Serial,
+    /// Commands and files inside.
+    pub guest: Guest,
+    qmp: Qmp,
+    qemu: Qemu,
+    artefacts: Artefacts,
+    started: Instant,
+}
+
+// === impl Vm ===
+
+impl Vm {
+    /// Switches it on, with the cable plugged in or not.
+    pub fn switch_on(
+        accel: Accel,
+        disks: &Disks,
+        start: Start<'_>,
+        link: bool,
+        artefacts: &Artefacts,
+    ) -> Result<Self> {
+        let qemu = Qemu::start(accel, disks, start, &artefacts.path("qemu.log"))?;
+        let serial = Serial::connect(&qemu.socket("serial"), &artefacts.path("serial.log"))?;
+        let mut qmp = Qmp::connect(&qemu.socket("monitor"))?;
+        if !link {
+            qmp.set_link(NIC, false)?;
+        }
+        qmp.cont()?;
+        let guest = Guest::new(qemu.socket("guest"));
+        Ok(Self { serial, guest, qmp, qemu, artefacts: artefacts.clone(), started: Instant::now() })
+    }
+
+    /// Waits until commands can be run inside.
+    pub fn wait_until_up(&mut self) -> Result<()> {
+        self.guest.wait_until_it_answers(BOOT).or_else(|error| {
+            self.qemu.must_run()?;
+            Err(error)
+        })
+    }
+
+    /// Seconds since it was switched on, by the clock of this side.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What the agent shows now; `None` while it shows nothing.
+    pub fn snapshot(&mut self) -> Result<Option<Value>> {
+        let text = self.guest.read("/run/stratum-join/snapshot.json")?;
+        text.map(|text| serde_json::from_str(&text).context("the agent's snapshot")).transpose()
+    }
+
+    /// Waits until the agent's snapshot fulfils a condition.
+    pub fn wait_for_snapshot(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        fulfils: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let mut last = Value::Null;
+        let found = wait::until(&format!("the agent to show {what}"), limit, || {
+            self.qemu.must_run()?;
+            last = self.snapshot()?.unwrap_or(Value::Null);
+            Ok(fulfils(&last).then(|| last.clone()))
+        });
+        found.with_context(|| format!("last it showed {} ({})", last["state"], last["headline"]))
+    }
+
+    /// Waits until a virtual terminal shows a text.
+    pub fn wait_for_screen(&mut self, vt: u8, text: &str, limit: Duration) -> Result<Screen> {
+        wait::until(&format!("{text:?} on tty{vt}"), limit, || {
+            self.qemu.must_run()?;
+            let screen = Screen::read(&mut self.guest, vt)?;
+            Ok(screen.shows(text).then_some(screen))
+        })
+    }
+
+    /// Keeps the picture on the monitor, and the text of tty1, as `<name>.png` and `<name>.txt`.
+    pub fn keep_screen(&mut self, name: &str) -> Result<Screen> {
+        let screen = Screen::read(&mut self.guest, 1)?;
+        self.keep_picture(name)?;
+        self.artefacts.write(&format!("{name}.txt"), screen.text())?;
+        Ok(screen)
+    }
+
+    /// Keeps only the picture, which needs nothing of the machine's inside.
+    pub fn keep_picture(&mut self, name: &str) -> Result<()> {
+        self.qmp.screendump(&absolute(&self.artefacts.path(&format!("{name}.png")))?)
+    }
+
+    /// Presses keys together.
+    pub fn press(&mut self, keys: &[&str]) -> Result<()> {
+        self.qmp.press(keys)
+    }
+
+    /// Plugs the cable in or out.
+    pub fn set_link(&mut self, up: bool) -> Result<()> {
+        self.qmp.set_link(NIC, up)
+    }
+
+    /// Keeps what journald has of this boot, complete and as `journalctl` prints it.
+    pub fn keep_journal(&mut self) -> Result<()> {
+        let export = self.guest.bytes("/usr/bin/journalctl", &["-b", "-o", "export"])?;
+        self.artefacts.write("journal.export", export)?;
+        let text = self.guest.sh("journalctl -b -o short-monotonic --no-hostname")?;
+        self.artefacts.write("journal.txt", text)
+    }
+
+    /// Pulls the plug.
+    pub fn pull_the_plug(self) {
+        self.qemu.pull_the_plug();
+    }
+
+    /// What can still be kept of a machine whose story went wrong.
+    pub fn keep_what_there_is(&mut self) {
+        let kept = [
+            ("picture", self.keep_picture("tty1")),
+            ("journal", self.keep_journal()),
+            ("screen", self.keep_screen("tty1").map(drop)),
+        ];
+        for (what, result) in kept {
+            if let Err(error) = result {
+                println!("  (no {what}: {error:#})");
+            }
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Result<std::path::PathBuf> {
+    std::path::absolute(path).with_context(|| format!("{}", path.display()))
+}
