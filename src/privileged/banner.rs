@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use console::{Now, Snapshot, banner};
 
+use super::delivery::refuse_link;
 use crate::durable_file;
 use crate::join::fault::{Code, Fault};
 use crate::paths::Paths;
@@ -41,7 +42,8 @@ fn write_changed(path: &std::path::Path, text: &str) -> Result<bool, Fault> {
     if text.len() > MAX_TEXT {
         return Err(Fault::new(Code::Local, format!("the text for {} is longer than 2 KiB", path.display())));
     }
-    // Whatever is there that cannot be read as ours is replaced.
+    refuse_link(path)?;
+    // Whatever else is there that cannot be read as ours is replaced.
     if let Ok(Some(old)) = durable_file::read_own(path, MAX_TEXT as u64)
         && old == text.as_bytes()
     {

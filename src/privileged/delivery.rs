@@ -3,6 +3,7 @@
 //! Touches `node.yaml`, `/run/stratum/delivery` and the helper's lock. Must never write to a machine that is a member already, nor under a
 //! running firstboot.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -124,10 +125,28 @@ pub(super) fn read_back(paths: &Paths, sha256: &str) -> Result<Delivery, Fault> 
 
 // === private ===
 
+/// Replacing a link would not follow it. But who put it there expects the file elsewhere, and a person has to know.
+pub(super) fn refuse_link(path: &std::path::Path) -> Result<(), Fault> {
+    let refused = |is: &str| {
+        let detail =
+            format!("{} {is}: nothing is written there. Look who made it, and remove it", path.display());
+        Err(Fault::new(Code::Tampered, detail))
+    };
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => refused("is a symbolic link"),
+        Ok(meta) if !meta.is_file() => refused("is not a regular file"),
+        Ok(meta) if meta.nlink() > 1 => refused(&format!("has {} hard links", meta.nlink())),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// `attempt.json` goes first and comes last, so that it never stands beside another attempt's files.
-fn place_files(paths: &Paths, delivery: &Delivery, said: &Attempt) -> Result<(), FileError> {
+fn place_files(paths: &Paths, delivery: &Delivery, said: &Attempt) -> Result<(), Fault> {
     durable_file::make_dir(&paths.etc_dir(), 0o755)?;
     durable_file::make_dir(&paths.delivery_dir(), 0o700)?;
+    for path in [paths.node_yaml(), paths.bundle(), paths.attempt()] {
+        refuse_link(&path)?;
+    }
     durable_file::remove(&paths.attempt(), "attempt-remove")?;
     for path in [paths.node_yaml(), paths.bundle()] {
         durable_file::sweep_of(&path)?;
@@ -135,5 +154,5 @@ fn place_files(paths: &Paths, delivery: &Delivery, said: &Attempt) -> Result<(),
     durable_file::write_secret(&paths.node_yaml(), delivery.node_yaml(), SECRET, "node-yaml-write")?;
     durable_file::write_secret(&paths.bundle(), delivery.bundle(), SECRET, "bundle-write")?;
     let text = serde_json::to_vec(said).unwrap_or_default();
-    durable_file::write(&paths.attempt(), &text, SECRET, "attempt-write")
+    Ok(durable_file::write(&paths.attempt(), &text, SECRET, "attempt-write")?)
 }

@@ -197,18 +197,58 @@ async fn a_bad_delivery_is_not_written() {
 }
 
 #[tokio::test]
-async fn a_planted_link_is_replaced_and_what_a_crash_left_is_swept() {
+async fn what_a_crash_left_is_swept() {
     let world = World::new();
-    let paths = &world.paths;
-    durable_file::make_dir(&paths.etc_dir(), 0o755).unwrap();
-    let victim = paths.etc_dir().join("victim");
-    durable_file::write(&victim, b"untouched", 0o644, "test").unwrap();
-    std::os::unix::fs::symlink(&victim, paths.node_yaml()).unwrap();
-    let torn = paths.etc_dir().join(".node.yaml.77-0.tmp");
+    durable_file::make_dir(&world.paths.etc_dir(), 0o755).unwrap();
+    let torn = world.paths.etc_dir().join(".node.yaml.77-0.tmp");
     durable_file::write(&torn, b"half a secr", 0o600, "test").unwrap();
     world.verbs().write_delivery(None, &fixture::delivery()).await.unwrap();
-    assert_eq!(std::fs::read(&victim).unwrap(), b"untouched");
-    assert!(!torn.exists() && !std::fs::symlink_metadata(paths.node_yaml()).unwrap().is_symlink());
+    assert!(!torn.exists());
+}
+
+#[tokio::test]
+async fn nothing_is_written_where_a_link_was_planted_and_the_text_names_it() {
+    type Target = fn(&Paths) -> PathBuf;
+    let targets: [Target; 5] = [Paths::node_yaml, Paths::bundle, Paths::attempt, Paths::issue, Paths::motd];
+    for target in targets {
+        for hard in [false, true] {
+            let world = World::new();
+            let paths = &world.paths;
+            for dir in [paths.etc_dir(), paths.delivery_dir()] {
+                durable_file::make_dir(&dir, 0o755).unwrap();
+            }
+            durable_file::write_volatile(&paths.snapshot(), &snapshot("pending"), 0o644, "test").unwrap();
+            let victim = paths.root().join("victim");
+            durable_file::write(&victim, b"untouched", 0o600, "test").unwrap();
+            let path = target(paths);
+            let planted = if hard {
+                std::fs::hard_link(&victim, &path)
+            } else {
+                std::os::unix::fs::symlink(&victim, &path)
+            };
+            planted.unwrap();
+            let fault = if path == paths.issue() || path == paths.motd() {
+                world.verbs().reload_banner(true).await.unwrap_err()
+            } else {
+                world.verbs().write_delivery(None, &fixture::delivery()).await.unwrap_err()
+            };
+            let why = if hard { "has 2 hard links" } else { "is a symbolic link" };
+            assert!(fault.detail.as_str().starts_with(&format!("{} {why}", path.display())), "{fault:?}");
+            assert_eq!(std::fs::read(&victim).unwrap(), b"untouched", "{}", path.display());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_a_link_is_refused() {
+    let world = World::new();
+    let elsewhere = world.paths.root().join("elsewhere");
+    durable_file::make_dir(&elsewhere, 0o755).unwrap();
+    durable_file::make_dir(&world.paths.run_dir(), 0o755).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, world.paths.delivery_dir()).unwrap();
+    let fault = world.verbs().write_delivery(None, &fixture::delivery()).await.unwrap_err();
+    assert_eq!((fault.code, elsewhere.read_dir().unwrap().count()), (Code::Tampered, 0));
+    assert!(fault.detail.as_str().ends_with("is not a directory"), "{}", fault.detail);
 }
 
 // --- start-firstboot ---
@@ -595,6 +635,33 @@ async fn a_snapshot_that_is_none_leaves_the_banner() {
         assert!(world.verbs().reload_banner(true).await.is_err());
     }
     assert_eq!(before(&paths.issue()), b"as it was");
+}
+
+#[tokio::test]
+async fn a_snapshot_of_somebody_else_is_none() {
+    let world = World::new();
+    let paths = &world.paths;
+    durable_file::write_volatile(&paths.snapshot(), &snapshot("pending"), 0o644, "test").unwrap();
+    let uid = rustix::process::geteuid().as_raw();
+    let verbs = InProcess::new(paths.clone(), FirstbootRunner::Unit, BOOT).for_agent(uid + 1);
+    let fault = verbs.reload_banner(false).await.unwrap_err();
+    assert!(fault.detail.as_str().contains(&format!("belongs to uid {uid}")), "{}", fault.detail);
+    assert!(!paths.issue().exists());
+}
+
+// --- reboot ---
+
+#[tokio::test]
+async fn nothing_reboots_a_machine_on_which_no_upgrade_was_armed_in_this_boot() {
+    let world = World::new();
+    let armed = world.paths.os_dir().join("armed.json");
+    let why = async || world.verbs().reboot().await.unwrap_err().detail.to_string();
+    assert!(why().await.ends_with("is not there: this machine is not rebooted"));
+    durable_file::make_dir(&world.paths.os_dir(), 0o755).unwrap();
+    durable_file::write(&armed, br#"{"bootId":"of-another-boot"}"#, 0o644, "test").unwrap();
+    assert!(why().await.contains("is of another boot"));
+    durable_file::write(&armed, b"{", 0o644, "test").unwrap();
+    assert!(why().await.contains("is not what was written"));
 }
 
 #[tokio::test]
