@@ -1,0 +1,119 @@
+//! `stratum-manual DIR DATE`: writes the man pages and the shell completions of the package below DIR.
+//!
+//! The pages are written by hand (`pages/`); their options come from the command lines themselves, so that no page can list one that is
+//! not there. Part of the build, never of what ships.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use stratum_join::cli::arguments::{stratum_installer, stratum_join};
+
+/// The pages, each named as it is installed.
+const PAGES: [(&str, &str); 3] = [
+    ("stratum-join.8", include_str!("../pages/stratum-join.8")),
+    ("stratum-installer.8", include_str!("../pages/stratum-installer.8")),
+    ("join.yaml.5", include_str!("../pages/join.yaml.5")),
+];
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [dir, date] = args.as_slice() else { bail!("usage: stratum-manual DIR DATE") };
+    let dir = Path::new(dir);
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    for (name, text) in PAGES {
+        write(&dir.join(name), page(text, date)?.as_bytes())?;
+    }
+    for mut program in programs() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut text = Vec::new();
+            let name = program.get_name().to_owned();
+            clap_complete::generate(shell, &mut program, &name, &mut text);
+            write(&dir.join(format!("{name}.{shell}")), &text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Both command lines, with the names of their subcommands filled in.
+fn programs() -> [Command; 2] {
+    [stratum_join(), stratum_installer()].map(|mut program| {
+        program.build();
+        program
+    })
+}
+
+/// A page with its date, its version and its options in their places.
+fn page(text: &str, date: &str) -> Result<String> {
+    let mut page = String::new();
+    for line in text.lines() {
+        match line.strip_prefix("@OPTIONS ").and_then(|rest| rest.strip_suffix('@')) {
+            Some(command) => page.push_str(&options(command)?),
+            None => {
+                page.push_str(&line.replace("@DATE@", date).replace("@VERSION@", env!("CARGO_PKG_VERSION")));
+                page.push('\n');
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// The options of one command, `program subcommand`, as a list in man's macros.
+fn options(command: &str) -> Result<String> {
+    let (program, subcommand) =
+        command.split_once(' ').context("@OPTIONS needs a program and a subcommand")?;
+    let programs = programs();
+    let program =
+        programs.iter().find(|c| c.get_name() == program).with_context(|| format!("no program {program}"))?;
+    let found = program.find_subcommand(subcommand).with_context(|| format!("there is no `{command}`"))?;
+    let mut rendered = Vec::new();
+    let found = found.clone().mut_arg("help", |help| help.hide(true));
+    Man::new(found).render_options_section(&mut rendered)?;
+    let text = String::from_utf8(rendered).context("the options are no text")?;
+    // The heading is the page's own, and a paragraph with nothing in it is none.
+    let kept = |line: &&str| !line.is_empty() && ![".SH", ".ie", ".el"].iter().any(|m| line.starts_with(m));
+    Ok(text.lines().filter(kept).map(|line| line.replace("\\*(Aq", "\\(aq") + "\n").collect())
+}
+
+fn write(path: &Path, text: &[u8]) -> Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "a build's own output, made anew at each run")]
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_that_a_person_sees_is_described_with_its_options() {
+        let pages: String = PAGES.iter().map(|(_, text)| *text).collect();
+        for program in programs() {
+            for command in program.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+                let wanted = format!("@OPTIONS {} {}@", program.get_name(), command.get_name());
+                assert!(pages.contains(&wanted), "no page says {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_page_renders_and_nothing_is_left_to_fill_in() {
+        for (name, text) in PAGES {
+            let page = page(text, "2026-11-29").unwrap();
+            assert!(page.starts_with(".TH ") && page.contains("2026-11-29"), "{name}");
+            assert!(!page.lines().any(|line| line.starts_with('@')), "{name}");
+        }
+        assert!(options("stratum-join no-such-command").is_err());
+    }
+
+    #[test]
+    fn the_options_of_a_page_are_those_of_the_command_line() {
+        let text = options("stratum-installer join").unwrap();
+        for option in ["\\-\\-endpoint", "\\-\\-code\\-file", "\\-\\-url", "\\-\\-check", "\\-\\-output"] {
+            assert!(text.contains(option), "{option} is not in\n{text}");
+        }
+        assert!(!text.contains("\\-\\-help"));
+    }
+}
