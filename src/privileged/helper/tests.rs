@@ -109,16 +109,14 @@ async fn the_largest_delivery_fits_into_a_request() {
     let yaml = format!("a: '{}'\n", "\\".repeat(crate::protocol::wire::MAX_NODE_YAML - 8));
     let mut bundle = fixture::bundle();
     bundle["more"] = "\\".repeat((crate::protocol::wire::MAX_BUNDLE - 4_000) / 2).into();
-    let delivery =
-        crate::handoff::Delivery::new(yaml.into_bytes(), bundle.to_string().into_bytes()).unwrap();
+    let delivery = crate::handoff::Delivery::new(yaml.into_bytes(), bundle.to_string().into_bytes()).unwrap();
     let args = DeliveryArgs {
         attempt: None,
         node_yaml: String::from_utf8(delivery.node_yaml().to_vec()).unwrap(),
         bundle: String::from_utf8(delivery.bundle().to_vec()).unwrap(),
     };
     let args = Some(serde_json::value::to_raw_value(&args).unwrap());
-    let line =
-        serde_json::to_vec(&Request { v: VERSION, verb: "write-delivery".to_owned(), args }).unwrap();
+    let line = serde_json::to_vec(&Request { v: VERSION, verb: "write-delivery".to_owned(), args }).unwrap();
     assert!(line.len() < MAX_REQUEST, "{}", line.len());
     let (answer, _) = world.told(&[&line[..], b"\n"].concat()).await;
     assert_eq!(answer["ok"], delivery.sha256(), "{answer}");
