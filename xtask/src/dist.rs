@@ -72,8 +72,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     run_command(&mut build(&workspace, profile))?;
     let dist = Dist { out: workspace.target.join("dist"), epoch: epoch(&workspace)?, version, workspace };
+    let manual = manual(&dist)?;
     let tree = dist.out.join("tree");
-    tree::stage(&dist, &dist.workspace.bin_dir(profile), &tree)?;
+    tree::stage(&dist, &dist.workspace.bin_dir(profile), &manual, &tree)?;
     let deb = deb::build(&dist, &tree)?;
     println!("{}", deb.display());
     if args.rpm {
@@ -81,20 +82,32 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.lint {
         run_command(
-            Command::new("lintian").args(["--fail-on=error,warning", "--tag-display-limit=0"]).arg(&deb),
+            Command::new("lintian")
+                .args(["--allow-root", "--fail-on=error,warning", "--tag-display-limit=0"])
+                .arg(&deb),
         )?;
         println!("lintian: nothing to say");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The programs that ship, and the one that writes their manual. No feature is named, so there are no crash points in them.
+/// The programs that ship. No feature is named, so there are no crash points in them.
 fn build(workspace: &Workspace, profile: Profile) -> Command {
     let mut command = workspace.cargo(&["build", "--locked", "--package", "stratum-join", "--bins"]);
     if let Profile::Release = profile {
         command.arg("--release");
     }
     command
+}
+
+/// Writes the man pages and the completions; gives their folder. Always a development build: it is run once, here.
+fn manual(dist: &Dist) -> Result<PathBuf> {
+    let dir = dist.out.join("manual");
+    let date = output_of(Command::new("date").args(["--utc", "+%F", &format!("--date=@{}", dist.epoch)]))?;
+    let mut command =
+        dist.workspace.cargo(&["run", "--quiet", "--locked", "--package", "stratum-manual", "--"]);
+    run_command(command.arg(&dir).arg(date.trim()))?;
+    Ok(dir)
 }
 
 /// A version that both dpkg and rpm take, and that is safe in a file's name.

@@ -29,6 +29,19 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/join.yaml", "etc/stratum/join.yaml"),
 ];
 
+/// What `stratum-manual` writes, and where each lies on a node.
+const MANUAL: &[(&str, &str)] = &[
+    ("stratum-join.8", "usr/share/man/man8/stratum-join.8"),
+    ("stratum-installer.8", "usr/share/man/man8/stratum-installer.8"),
+    ("join.yaml.5", "usr/share/man/man5/join.yaml.5"),
+    ("stratum-join.bash", "usr/share/bash-completion/completions/stratum-join"),
+    ("stratum-installer.bash", "usr/share/bash-completion/completions/stratum-installer"),
+    ("stratum-join.zsh", "usr/share/zsh/vendor-completions/_stratum-join"),
+    ("stratum-installer.zsh", "usr/share/zsh/vendor-completions/_stratum-installer"),
+    ("stratum-join.fish", "usr/share/fish/vendor_completions.d/stratum-join.fish"),
+    ("stratum-installer.fish", "usr/share/fish/vendor_completions.d/stratum-installer.fish"),
+];
+
 /// Files that an administrator may change: kept on an upgrade.
 pub(super) const CONFIG_FILES: &[&str] = &["/etc/stratum/join.yaml"];
 
@@ -40,7 +53,7 @@ pub(super) const PROGRAMS: &[&str] = &["usr/bin/stratum-join", "usr/bin/stratum-
 const LINKS: &[(&str, &str)] = &[("etc/issue.d/60-stratum.issue", "/run/stratum-join/issue")];
 
 /// Makes the tree anew.
-pub(super) fn stage(dist: &Dist, programs: &Path, tree: &Path) -> Result<()> {
+pub(super) fn stage(dist: &Dist, programs: &Path, manual: &Path, tree: &Path) -> Result<()> {
     if tree.exists() {
         fs::remove_dir_all(tree).with_context(|| format!("cannot clear {}", tree.display()))?;
     }
@@ -53,6 +66,12 @@ pub(super) fn stage(dist: &Dist, programs: &Path, tree: &Path) -> Result<()> {
     }
     for (from, to) in FILES {
         place(&dist.workspace.root.join(from), &tree.join(to), 0o644)?;
+    }
+    for (from, to) in MANUAL {
+        place(&manual.join(from), &tree.join(to), 0o644)?;
+        if to.contains("/man/") {
+            gzip(&tree.join(to))?;
+        }
     }
     for (link, target) in LINKS {
         let link = tree.join(link);
