@@ -6,6 +6,7 @@ mod check;
 mod crash;
 mod founder;
 mod handoff;
+mod helper;
 mod hostile;
 mod identity;
 mod leak;

@@ -2,6 +2,7 @@
 
 pub mod actions;
 pub mod firstboot;
+pub mod helper;
 pub mod invariants;
 pub mod joiner;
 pub mod leaks;
@@ -44,6 +45,8 @@ pub struct Machine {
     pub env: Vec<(String, String)>,
     /// Extra arguments of the agent.
     pub args: Vec<String>,
+    /// The agent does no privileged verb itself.
+    pub through_helper: bool,
     boots: u32,
 }
 
@@ -68,7 +71,7 @@ impl Machine {
         fs::create_dir(&etc).unwrap();
         fs::write(etc.join("os-release"), format!("VERSION_ID=\"{RELEASE}\"\n")).unwrap();
         firstboot::install(root.path());
-        Self { root, agent: None, env: Vec::new(), args: Vec::new(), boots: 0 }
+        Self { root, agent: None, env: Vec::new(), args: Vec::new(), through_helper: false, boots: 0 }
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
@@ -116,12 +119,12 @@ impl Machine {
     pub fn start_with<S: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = S>) {
         assert!(self.agent.is_none(), "the agent runs already");
         let log = File::options().create(true).append(true).open(self.path("agent.log")).unwrap();
-        let child = Command::new(bin("stratum-join"))
-            .arg("agent")
-            .arg("--root")
-            .arg(self.root.path())
-            .arg("--firstboot")
-            .arg(self.path("firstboot"))
+        let mut command = Command::new(bin("stratum-join"));
+        command.arg("agent").arg("--root").arg(self.root.path());
+        if !self.through_helper {
+            command.arg("--firstboot").arg(self.path("firstboot"));
+        }
+        let child = command
             .args(&self.args)
             .args(args)
             .envs(self.env.iter().map(|(n, v)| (n, v)))
