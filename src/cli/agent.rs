@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use console::Snapshot;
 use console::snapshot::AgentExit;
@@ -13,7 +14,11 @@ use crate::driver::{self, Options};
 use crate::durable_file;
 use crate::join::fault::chain_of;
 use crate::paths::Paths;
+use crate::privileged::{Privileged, ThroughHelper};
 use crate::telemetry::Telemetry;
+
+/// How long the end of the agent waits for the banner: a shutdown must not.
+const LAST_BANNER: Duration = Duration::from_secs(5);
 
 /// Arguments of `agent`.
 #[derive(Debug, clap::Args)]
@@ -58,6 +63,20 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
+/// The login banner says it too, where there is a helper to write it.
+fn reload_banner(paths: &Paths) -> Result<(), String> {
+    let socket = paths.helper_socket();
+    if !socket.exists() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let helper = ThroughHelper::at(socket);
+    let asked = async { tokio::time::timeout(LAST_BANNER, helper.reload_banner(true)).await };
+    let answer = runtime.map_err(|error| error.to_string())?.block_on(asked);
+    let answer = answer.map_err(|_| "the helper does not answer: the banner stays as it is".to_owned())?;
+    answer.map_err(|fault| fault.chain.to_string())
+}
+
 /// The console has no other way to know how the agent ended. systemd says it in three variables (systemd.exec(5), ExecStopPost=).
 fn record_exit(paths: &Paths) -> ExitCode {
     #[expect(
@@ -75,7 +94,7 @@ fn record_exit(paths: &Paths) -> ExitCode {
         durable_file::write_volatile(&paths.snapshot(), &snapshot.encode(), 0o644, "exit-record")
             .map_err(|e| e.to_string())
     });
-    match written {
+    match written.and_then(|()| reload_banner(paths)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -90,6 +90,23 @@ fn a_helper_that_dies_at_any_moment_of_a_verb_costs_nothing_but_the_time_of_aski
 }
 
 #[test]
+fn the_banner_of_an_agent_that_was_killed_says_so() {
+    let (mut world, _helper) = world(None);
+    world.machine.start();
+    world.machine.wait_for_state(State::Pending);
+    world.machine.kill();
+    let status = std::process::Command::new(bin("stratum-join"))
+        .args(["agent", "--record-exit", "--root"])
+        .arg(world.machine.root.path())
+        .envs([("SERVICE_RESULT", "signal"), ("EXIT_CODE", "killed"), ("EXIT_STATUS", "SEGV")])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let issue = std::fs::read_to_string(world.machine.path("run/stratum-join/issue")).unwrap();
+    assert!(issue.contains("AGENT STOPPED (signal SEGV)"), "{issue}");
+}
+
+#[test]
 fn a_request_on_a_terminal_is_no_socket_and_says_so() {
     let root = tempfile::tempdir().unwrap();
     let out = std::process::Command::new(bin("stratum-join"))
