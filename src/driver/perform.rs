@@ -317,7 +317,7 @@ impl Performer {
     }
 
     fn probed(&mut self, probed: Probed) -> ProbeView {
-        let text = |text: &Option<String>| text.as_ref().map(|text| Safe::clean(text));
+        let text = |text: &Option<String>| text.as_ref().map(Safe::clean);
         let (product_uuid, install_id) =
             (text(&probed.machine.product_uuid), text(&probed.machine.install_id));
         self.hardware = Some(probed.machine.clone());

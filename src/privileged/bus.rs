@@ -126,7 +126,7 @@ impl Bus {
         let wrong = |error: zbus::Error| failed("reading the state of stratum-firstboot.service", &error);
         let properties = self.properties(path).await.map_err(wrong)?;
         let of = async |interface: &'static str| {
-            let name = InterfaceName::try_from(interface).map_err(zbus::Error::from)?;
+            let name = InterfaceName::try_from(interface)?;
             properties.get_all(name).await.map_err(zbus::Error::from)
         };
         let mut unit = of("org.freedesktop.systemd1.Unit").await.map_err(wrong)?;
