@@ -22,7 +22,8 @@ const MAX_ENTRIES: usize = 65_536;
 
 /// One root directory below which `sys`, `proc`, `dev`, `run` and `etc` are read.
 ///
-/// Every open is `openat2` with `RESOLVE_IN_ROOT`: an absolute link in a captured tree stays inside the tree.
+/// Every open is `openat2` with `RESOLVE_IN_ROOT`: an absolute link in a captured tree stays inside the tree. Only this machine's
+/// own root is also read without it.
 #[derive(Clone, Debug)]
 pub struct Roots {
     root: Arc<OwnedFd>,
@@ -35,7 +36,7 @@ impl Roots {
     /// This machine.
     ///
     /// # Errors
-    /// The root cannot be opened, or the kernel has no `openat2` (5.6 or later is needed).
+    /// The root cannot be opened.
     pub fn live() -> io::Result<Self> {
         Self::open_root(Path::new("/"), true)
     }
@@ -77,6 +78,11 @@ impl Roots {
             match fs::openat2(&*self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
                 // EAGAIN: a rename raced with the walk (openat2(2)); the walk is simply done again.
                 Err(Errno::AGAIN | Errno::INTR) if tries < 32 => tries += 1,
+                // systemd's RestrictSUIDSGID= takes openat2 away, because a filter cannot look into its arguments. The root of
+                // the running machine is the process's own, and no path leaves that.
+                Err(Errno::NOSYS) if self.live => {
+                    return fs::openat(&*self.root, path, flags, Mode::empty());
+                }
                 other => return other,
             }
         }
