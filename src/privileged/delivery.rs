@@ -140,10 +140,24 @@ pub(super) fn refuse_link(path: &std::path::Path) -> Result<(), Fault> {
     }
 }
 
+/// The bundle must be gone when the power is: its directory has to be in memory (statfs(2), `TMPFS_MAGIC`, `RAMFS_MAGIC`).
+fn refuse_disk(dir: &std::path::Path) -> Result<(), Fault> {
+    const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+    let kind = rustix::fs::statfs(dir).map(|fs| i64::from(fs.f_type));
+    if kind.is_ok_and(|kind| IN_MEMORY.contains(&kind)) {
+        return Ok(());
+    }
+    let detail = format!("{} is not on a tmpfs: no secret is written to a disk", dir.display());
+    Err(Fault::new(Code::Local, detail))
+}
+
 /// `attempt.json` goes first and comes last, so that it never stands beside another attempt's files.
 fn place_files(paths: &Paths, delivery: &Delivery, said: &Attempt) -> Result<(), Fault> {
     durable_file::make_dir(&paths.etc_dir(), 0o755)?;
     durable_file::make_dir(&paths.delivery_dir(), 0o700)?;
+    if paths.is_system() {
+        refuse_disk(&paths.delivery_dir())?;
+    }
     for path in [paths.node_yaml(), paths.bundle(), paths.attempt()] {
         refuse_link(&path)?;
     }
@@ -155,4 +169,17 @@ fn place_files(paths: &Paths, delivery: &Delivery, said: &Attempt) -> Result<(),
     durable_file::write_secret(&paths.bundle(), delivery.bundle(), SECRET, "bundle-write")?;
     let text = serde_json::to_vec(said).unwrap_or_default();
     Ok(durable_file::write(&paths.attempt(), &text, SECRET, "attempt-write")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_may_lie_in_memory_and_on_no_disk() {
+        assert_eq!(refuse_disk("/dev/shm".as_ref()), Ok(()));
+        let disk = refuse_disk("/proc".as_ref()).unwrap_err();
+        assert_eq!(disk.detail, "/proc is not on a tmpfs: no secret is written to a disk");
+        assert!(refuse_disk("/no/such".as_ref()).is_err());
+    }
 }
