@@ -66,15 +66,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     packages::ensure(&groups, args.yes)?;
 
-    let profile = match args.profile {
-        Build::Release => Profile::Release,
-        Build::Dev => Profile::Dev,
-    };
-    run_command(&mut build(&workspace, profile))?;
+    let programs = programs(&workspace, args.profile)?;
     let dist = Dist { out: workspace.target.join("dist"), epoch: epoch(&workspace)?, version, workspace };
     let manual = manual(&dist)?;
     let tree = dist.out.join("tree");
-    tree::stage(&dist, &dist.workspace.bin_dir(profile), &manual, &tree)?;
+    tree::stage(&dist, &programs, &manual, &tree)?;
     let deb = deb::build(&dist, &tree)?;
     println!("{}", deb.display());
     if args.rpm {
@@ -91,13 +87,38 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The programs that ship. No feature is named, so there are no crash points in them.
-fn build(workspace: &Workspace, profile: Profile) -> Command {
+/// Builds the programs that ship; gives their folder. No feature is named, so there are no crash points in them.
+fn programs(workspace: &Workspace, build: Build) -> Result<PathBuf> {
     let mut command = workspace.cargo(&["build", "--locked", "--package", "stratum-join", "--bins"]);
-    if let Profile::Release = profile {
-        command.arg("--release");
+    let dir = match build {
+        Build::Dev => workspace.bin_dir(Profile::Dev),
+        // In a folder of its own: its flags are not those of a developer's release build, and each would throw the other's work away.
+        Build::Release => {
+            let dir = workspace.target.join("dist/build");
+            command.arg("--release").arg("--target-dir").arg(&dir);
+            command.env("CARGO_ENCODED_RUSTFLAGS", without_our_paths(workspace)?);
+            dir.join("release")
+        }
+    };
+    run_command(&mut command)?;
+    Ok(dir)
+}
+
+/// Panic messages name source files. What ships must not tell where it was built, and must not depend on it.
+fn without_our_paths(workspace: &Workspace) -> Result<String> {
+    #[expect(clippy::disallowed_methods, reason = "where cargo keeps its sources; no setting of ours")]
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
+    let mut flags = vec![format!("--remap-path-prefix={}=stratum-join", workspace.root.display())];
+    let sources = home.context("neither CARGO_HOME nor HOME is set")?.join("registry/src");
+    let registries =
+        std::fs::read_dir(&sources).with_context(|| format!("cannot list {}", sources.display()))?;
+    for registry in registries {
+        let path = registry.with_context(|| format!("cannot list {}", sources.display()))?.path();
+        flags.push(format!("--remap-path-prefix={}=crates", path.display()));
     }
-    command
+    Ok(flags.join("\x1f"))
 }
 
 /// Writes the man pages and the completions; gives their folder. Always a development build: it is run once, here.

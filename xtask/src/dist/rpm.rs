@@ -21,7 +21,7 @@ pub(super) fn build(dist: &Dist, staged: &Path) -> Result<PathBuf> {
         define("_buildhost", "reproducible"),
     ];
     let mut command = Command::new("rpmbuild");
-    command.arg("-bb").env("SOURCE_DATE_EPOCH", dist.epoch.to_string()).stdout(Stdio::null());
+    command.args(["-bb", "--quiet"]).env("SOURCE_DATE_EPOCH", dist.epoch.to_string()).stdout(Stdio::null());
     for define in &defines {
         command.args(["--define", define]);
     }
