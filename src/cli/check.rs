@@ -103,6 +103,8 @@ impl Report {
             .is_ok_and(|s| s.liveness(clock::boot_ms(), pid_alive) != Liveness::Gone);
         let next = if running {
             "the agent takes it now: see stratum-join status"
+        } else if !paths.is_system() {
+            "the agent of that system takes it at its next start"
         } else {
             "the agent is not running: systemctl start stratum-join"
         };

@@ -342,7 +342,7 @@ fn the_code_comes_from_a_file_or_standard_input_and_is_shown_by_its_selector_onl
     let mode =
         fs::metadata(world.machine.path("var/lib/stratum/join/request.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(said.out.contains("the agent is not running: systemctl start stratum-join"), "{}", said.out);
+    assert!(said.out.contains("the agent of that system takes it at its next start"), "{}", said.out);
 }
 
 #[test]

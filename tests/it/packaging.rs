@@ -1,6 +1,7 @@
 //! What is installed beside the programs says what is so.
 
 use std::path::Path;
+use std::process::Command;
 
 use stratum_join::config::{KEYS, Settings};
 use stratum_join::paths::Paths;
@@ -46,4 +47,23 @@ fn every_setting_stands_in_the_packaged_file_and_in_its_manual() {
         assert!(uncommented.lines().any(given), "{key} is not in packaging/join.yaml");
         assert!(manual.contains(&format!(".B {key}\n")), "{key} is not in join.yaml(5)");
     }
+}
+
+#[test]
+fn the_status_of_a_member_that_was_restarted_says_that_it_is_one() {
+    let root = tempfile::tempdir().unwrap();
+    let paths = Paths::under(root.path());
+    let status = |output: &str| {
+        let program = env!("CARGO_BIN_EXE_stratum-join");
+        let out =
+            Command::new(program).args(["status", "--output", output, "--root"]).arg(root.path()).output();
+        let out = out.unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap())
+    };
+    assert_eq!(status("text").0, Some(3), "no agent has run here");
+    std::fs::create_dir_all(paths.state_dir()).unwrap();
+    std::fs::write(paths.joined_marker(), "").unwrap();
+    let (exit, text) = status("text");
+    assert!(exit == Some(0) && text.contains("has joined"), "{text}");
+    assert_eq!(status("json"), (Some(0), "{\"state\":\"joined\"}\n".to_owned()));
 }
