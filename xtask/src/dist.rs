@@ -7,7 +7,8 @@ mod deb;
 mod rpm;
 mod tree;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -68,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
     let programs = programs(&workspace, args.profile)?;
     let dist = Dist { out: workspace.target.join("dist"), epoch: epoch(&workspace)?, version, workspace };
+    let _lock = lock(&dist.out)?;
     let manual = manual(&dist)?;
     let tree = dist.out.join("tree");
     tree::stage(&dist, &programs, &manual, &tree)?;
@@ -119,6 +121,15 @@ fn without_our_paths(workspace: &Workspace) -> Result<String> {
         flags.push(format!("--remap-path-prefix={}=crates", path.display()));
     }
     Ok(flags.join("\x1f"))
+}
+
+/// One at a time: two would stage into one tree. Held until it is dropped.
+fn lock(out: &Path) -> Result<File> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let path = out.join(".lock");
+    let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    Ok(file)
 }
 
 /// Writes the man pages and the completions; gives their folder. Always a development build: it is run once, here.

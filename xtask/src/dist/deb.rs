@@ -43,14 +43,17 @@ pub(super) fn build(dist: &Dist, staged: &Path) -> Result<PathBuf> {
     }
 
     let deb = dist.out.join(format!("stratum-join_{}_{architecture}.deb", dist.version));
+    // Under its name there is only ever a whole one.
+    let unfinished = deb.with_extension("new");
     run_command(
         Command::new("dpkg-deb")
             .args(["--root-owner-group", "-Zxz", "--build"])
             .arg(&work)
-            .arg(&deb)
+            .arg(&unfinished)
             .env("SOURCE_DATE_EPOCH", dist.epoch.to_string())
             .stdout(std::process::Stdio::null()),
     )?;
+    fs::rename(&unfinished, &deb).with_context(|| format!("cannot rename to {}", deb.display()))?;
     Ok(deb)
 }
 
