@@ -157,7 +157,7 @@ impl Bus {
         let manager = self.manager().await?;
         let wrong = |error: zbus::Error| failed("starting stratum-firstboot.service", &error);
         let start = async {
-            manager.subscribe().await.map_err(wrong)?;
+            subscribe(&manager).await.map_err(wrong)?;
             // Before the job: its end may come before the answer to the call that made it.
             let mut removed = manager.receive_job_removed().await.map_err(wrong)?;
             if before.active == "active" {
@@ -202,7 +202,7 @@ impl Bus {
         let wrong = |error: zbus::Error| failed("following stratum-firstboot.service", &error);
         let manager = self.manager().await?;
         let begin = async {
-            manager.subscribe().await.map_err(wrong)?;
+            subscribe(&manager).await.map_err(wrong)?;
             let path = manager.load_unit(FIRSTBOOT).await.map_err(wrong)?;
             let properties = self.properties(path).await.map_err(wrong)?;
             let changes = properties.receive_properties_changed().await.map_err(wrong)?;
@@ -253,6 +253,14 @@ impl Watch {
 }
 
 // === private ===
+
+/// systemd sends no signal to who has not asked for them. Who has already, is told so as an error.
+async fn subscribe(manager: &ManagerProxy<'_>) -> zbus::Result<()> {
+    match manager.subscribe().await {
+        Err(zbus::Error::MethodError(name, ..)) if name.ends_with(".AlreadySubscribed") => Ok(()),
+        other => other,
+    }
+}
 
 /// The next removed job: its result when it is `job`.
 async fn ended(removed: &mut JobRemovedStream, job: &OwnedObjectPath) -> zbus::Result<Option<String>> {

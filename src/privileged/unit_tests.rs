@@ -29,6 +29,7 @@ struct Fake {
     remains: bool,
     starts: u8,
     stops: u8,
+    subscribed: bool,
     inhibited: usize,
     reboots: usize,
     /// How a start ends: `done` gives an invocation; anything else none.
@@ -36,6 +37,14 @@ struct Fake {
 }
 
 type Shared = Arc<Mutex<Fake>>;
+
+#[derive(Debug, zbus::DBusError)]
+#[zbus(prefix = "org.freedesktop.systemd1")]
+enum Refused {
+    AlreadySubscribed(String),
+    #[zbus(error)]
+    ZBus(zbus::Error),
+}
 
 struct FakeManager(Shared);
 struct FakeUnit(Shared);
@@ -48,7 +57,11 @@ fn path(text: &str) -> OwnedObjectPath {
 
 #[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
 impl FakeManager {
-    async fn subscribe(&self) {}
+    /// As systemd's own: once for each connection.
+    async fn subscribe(&self) -> Result<(), Refused> {
+        let again = std::mem::replace(&mut self.0.lock().unwrap().subscribed, true);
+        if again { Err(Refused::AlreadySubscribed("Client is already subscribed.".to_owned())) } else { Ok(()) }
+    }
 
     async fn load_unit(&self, name: &str) -> OwnedObjectPath {
         assert_eq!(name, FIRSTBOOT);

@@ -105,7 +105,7 @@ pub(super) fn of(notice: &Notice, context: &Context<'_>, now: Now, step_took: Op
                 (Some(index), None) => format!("step {index}"),
                 _ => "step".to_owned(),
             };
-            let took = step_took.map(|ms| format!(" in {}", span(ms))).unwrap_or_default();
+            let took = step_took.map(|ms| format!(" in {}", took(ms))).unwrap_or_default();
             let took = if *status == "running" { String::new() } else { took };
             let error = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
             let text = format!("{place} {status}{took}: {step} ({title}){error}");
@@ -217,6 +217,11 @@ fn who(context: &Context<'_>) -> String {
         (None, Some(pairing)) => format!(" (pairing {pairing})"),
         (None, None) => String::new(),
     }
+}
+
+/// How long something took: `0.4 s`, else as [`span`].
+fn took(ms: u64) -> String {
+    if ms < 10_000 { format!("{}.{} s", ms / 1000, ms % 1000 / 100) } else { span(ms) }
 }
 
 /// `130 s`, `4 min 10 s`, `3 h 2 min`.
