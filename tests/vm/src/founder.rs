@@ -3,15 +3,15 @@
 //! Must never print a join code or the admin token.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
 use crate::child::{Child, output};
 use crate::tree::RELEASE;
@@ -114,6 +114,34 @@ impl Founder {
     /// Queues a failed join again.
     pub fn retry(&self, id: &str) -> Result<()> {
         self.nodes(&["joins", "retry", id]).map(drop)
+    }
+
+    /// Turns the cluster green or not: while it is not, what is approved waits for its turn. The lab's own switch, so there is no
+    /// command for it.
+    pub fn set_green(&self, green: bool) -> Result<()> {
+        let config =
+            std::fs::read(&self.config).with_context(|| format!("read {}", self.config.display()))?;
+        let config: Value = serde_json::from_slice(&config).context("stratumctl.json")?;
+        let (server, token) = (config["server"].as_str(), config["token"].as_str());
+        let address =
+            server.and_then(|url| url.strip_prefix("http://")).context("stratumctl.json names no server")?;
+        let body = json!({ "clusterGreen": green }).to_string();
+        let mut stream =
+            TcpStream::connect(address.trim_end_matches('/')).context("the founder's admin listener")?;
+        stream.set_read_timeout(Some(START)).context("the founder's admin listener")?;
+        write!(
+            stream,
+            "PUT /v1/lab/switches HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            token.unwrap_or_default(),
+            body.len()
+        )
+        .context("the founder's admin listener")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).context("the founder's admin listener")?;
+        let status = answer.lines().next().unwrap_or_default();
+        ensure!(status.contains(" 200 "), "the founder's switches: {status}");
+        Ok(())
     }
 
     fn nodes(&self, args: &[&str]) -> Result<String> {

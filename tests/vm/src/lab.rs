@@ -111,7 +111,7 @@ impl Lab {
 impl Machine<'_> {
     /// Switches it on.
     pub fn switch_on(&self) -> Result<Vm> {
-        self.switch_on_with(Start { kernel_args: "", clock: None }, true)
+        self.switch_on_with(Start::default(), true)
     }
 
     /// The same with another clock or a cable that is not plugged in.

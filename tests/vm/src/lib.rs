@@ -5,11 +5,13 @@
 
 pub mod accel;
 pub mod artefacts;
+pub mod checks;
 pub mod child;
 pub mod founder;
 pub mod guest;
 pub mod image;
 pub mod lab;
+pub mod listing;
 pub mod qemu;
 pub mod qmp;
 pub mod screen;

@@ -30,7 +30,7 @@ pub struct Disks {
 }
 
 /// What differs from one start to the next.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Start<'a> {
     /// Added to the kernel's command line.
     pub kernel_args: &'a str,

@@ -36,6 +36,11 @@ impl Screen {
         self.rows.iter().map(|row| format!("{}\n", row.trim_end())).collect()
     }
 
+    /// How wide it is.
+    pub fn columns(&self) -> usize {
+        self.rows.first().map_or(0, |row| row.chars().count())
+    }
+
     /// True when a row holds `text`.
     pub fn shows(&self, text: &str) -> bool {
         self.rows.iter().any(|row| row.contains(text))

@@ -18,8 +18,8 @@ pub struct Serial {
     log: PathBuf,
 }
 
-/// A place in what was heard: waits look only at what comes after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A place in what was heard: waits look only at what comes after it. The default is the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(usize);
 
 // === impl Serial ===

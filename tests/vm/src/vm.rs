@@ -60,6 +60,41 @@ impl Vm {
         })
     }
 
+    /// Tells a part of a story. When it goes wrong, what there is to be seen is kept first.
+    pub fn tell<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let told = part(self);
+        if told.is_err() {
+            self.keep_what_there_is();
+        }
+        told
+    }
+
+    /// Milliseconds since the kernel started, by the machine's clock.
+    pub fn uptime_ms(&mut self) -> Result<u64> {
+        let text = self.guest.sh("cat /proc/uptime")?;
+        let seconds: f64 = text.split(' ').next().and_then(|s| s.parse().ok()).context("/proc/uptime")?;
+        Ok((seconds * 1000.0) as u64)
+    }
+
+    /// Types on the keyboard: small letters, digits, blanks, `-` and Enter.
+    pub fn type_text(&mut self, text: &str) -> Result<()> {
+        for c in text.chars() {
+            let key = match c {
+                '\n' => "ret".to_owned(),
+                ' ' => "spc".to_owned(),
+                '-' => "minus".to_owned(),
+                c => c.to_string(),
+            };
+            self.qmp.press(&[&key])?;
+        }
+        Ok(())
+    }
+
+    /// An error when the machine is not running any more.
+    pub fn must_run(&self) -> Result<()> {
+        self.qemu.must_run()
+    }
+
     /// Seconds since it was switched on, by the clock of this side.
     pub fn age(&self) -> Duration {
         self.started.elapsed()
@@ -107,6 +142,11 @@ impl Vm {
     /// Keeps only the picture, which needs nothing of the machine's inside.
     pub fn keep_picture(&mut self, name: &str) -> Result<()> {
         self.qmp.screendump(&absolute(&self.artefacts.path(&format!("{name}.png")))?)
+    }
+
+    /// Keeps a text.
+    pub fn keep_text(&self, name: &str, text: &str) -> Result<()> {
+        self.artefacts.write(name, text)
     }
 
     /// Presses keys together.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// How often a wait looks again.
-const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(100);
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 

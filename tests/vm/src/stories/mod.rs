@@ -1,6 +1,13 @@
 //! The stories. Each gets a laboratory of its own, and says what it measured.
 
 mod boot;
+mod clock;
+mod console_crash;
+mod join;
+mod no_network;
+mod power_cut;
+mod sentences;
+mod wrong_code;
 
 use anyhow::Result;
 
@@ -18,8 +25,36 @@ pub struct Story {
 }
 
 /// All, in the order `all` tells them.
-pub const STORIES: &[Story] = &[Story {
-    name: "boot",
-    about: "Debian without our package starts, and every channel of the harness works",
-    tell: boot::tell,
-}];
+pub const STORIES: &[Story] = &[
+    Story {
+        name: "boot",
+        about: "Debian without our package starts, and every channel of the harness works",
+        tell: boot::tell,
+    },
+    Story {
+        name: "join",
+        about: "a fresh machine boots, shows its pairing code everywhere, is approved, and joins",
+        tell: join::tell,
+    },
+    Story {
+        name: "power-cut",
+        about: "the plug is pulled in each of five states; it boots again and joins with the same pairing code",
+        tell: power_cut::tell,
+    },
+    Story {
+        name: "no-network",
+        about: "no cable at first; it joins without help once there is one",
+        tell: no_network::tell,
+    },
+    Story {
+        name: "wrong-code",
+        about: "the code of another cluster; the right one is given inside the machine, without a reboot",
+        tell: wrong_code::tell,
+    },
+    Story { name: "clock", about: "the clock says 1970, then 2039; it joins", tell: clock::tell },
+    Story {
+        name: "console-crash",
+        about: "the console is killed six times: the login comes back, the join goes on",
+        tell: console_crash::tell,
+    },
+];
