@@ -73,6 +73,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let manual = manual(&dist)?;
     let tree = dist.out.join("tree");
     tree::stage(&dist, &programs, &manual, &tree)?;
+    // The crash points of the kill tests, and in a release also where it was built.
+    let sources = format!("{}/src/", dist.workspace.root.display());
+    let forbidden: &[&str] = match args.profile {
+        Build::Dev => &["STRATUM_FAULT"],
+        Build::Release => &["STRATUM_FAULT", "/registry/src/", &sources],
+    };
+    tree::holds_none_of(&tree, forbidden)?;
     let deb = deb::build(&dist, &tree)?;
     println!("{}", deb.display());
     if args.rpm {
@@ -89,21 +96,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the programs that ship; gives their folder. No feature is named, so there are no crash points in them.
+/// Builds the programs that ship, and the one that writes their manual; gives the folder of the former. No feature is named, so there
+/// are no crash points in them.
 fn programs(workspace: &Workspace, build: Build) -> Result<PathBuf> {
-    let mut command = workspace.cargo(&["build", "--locked", "--package", "stratum-join", "--bins"]);
-    let dir = match build {
-        Build::Dev => workspace.bin_dir(Profile::Dev),
-        // In a folder of its own: its flags are not those of a developer's release build, and each would throw the other's work away.
-        Build::Release => {
-            let dir = workspace.target.join("dist/build");
-            command.arg("--release").arg("--target-dir").arg(&dir);
-            command.env("CARGO_ENCODED_RUSTFLAGS", without_our_paths(workspace)?);
-            dir.join("release")
-        }
+    let Build::Release = build else {
+        // The same selection as the demo's, so that neither builds anything twice.
+        run_command(&mut workspace.build_programs(Profile::Dev))?;
+        return Ok(workspace.bin_dir(Profile::Dev));
     };
-    run_command(&mut command)?;
-    Ok(dir)
+    run_command(&mut workspace.cargo(&["build", "--locked", "--package", "stratum-manual"]))?;
+    // In a folder of its own: its flags are not those of a developer's release build, and each would throw the other's work away.
+    let dir = workspace.target.join("dist/build");
+    let mut command = workspace.cargo(&["build", "--locked", "--package", "stratum-join", "--bins"]);
+    command.arg("--release").arg("--target-dir").arg(&dir);
+    run_command(command.env("CARGO_ENCODED_RUSTFLAGS", without_our_paths(workspace)?))?;
+    Ok(dir.join("release"))
 }
 
 /// Panic messages name source files. What ships must not tell where it was built, and must not depend on it.
@@ -132,13 +139,12 @@ fn lock(out: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Writes the man pages and the completions; gives their folder. Always a development build: it is run once, here.
+/// Writes the man pages and the completions; gives their folder.
 fn manual(dist: &Dist) -> Result<PathBuf> {
     let dir = dist.out.join("manual");
     let date = output_of(Command::new("date").args(["--utc", "+%F", &format!("--date=@{}", dist.epoch)]))?;
-    let mut command =
-        dist.workspace.cargo(&["run", "--quiet", "--locked", "--package", "stratum-manual", "--"]);
-    run_command(command.arg(&dir).arg(date.trim()))?;
+    let program = dist.workspace.bin_dir(Profile::Dev).join("stratum-manual");
+    run_command(Command::new(program).arg(&dir).arg(date.trim()))?;
     Ok(dir)
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::{Dist, output_of, run_command};
 
@@ -77,6 +77,23 @@ pub(super) fn stage(dist: &Dist, programs: &Path, manual: &Path, tree: &Path) ->
         let link = tree.join(link);
         make_parent(&link)?;
         symlink(target, &link).with_context(|| format!("cannot link {}", link.display()))?;
+    }
+    Ok(())
+}
+
+/// No program that ships holds any of these texts.
+pub(super) fn holds_none_of(tree: &Path, texts: &[&str]) -> Result<()> {
+    for program in PROGRAMS {
+        for text in texts {
+            let mut grep = Command::new("grep");
+            let found =
+                grep.args(["--quiet", "--fixed-strings", "-e", text]).arg(tree.join(program)).status();
+            match found.context("cannot start grep")?.code() {
+                Some(1) => {}
+                Some(0) => bail!("/{program} holds {text:?}, which must not ship"),
+                _ => bail!("cannot search /{program}"),
+            }
+        }
     }
     Ok(())
 }
