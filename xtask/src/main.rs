@@ -14,6 +14,7 @@ mod steps;
 mod supply;
 mod terminal;
 mod test;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Task {
     Bench(bench::Args),
     /// The packages that a node installs.
     Dist(dist::Args),
+    /// A real machine in QEMU, and a story about it.
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Dist(args) => dist::run(&args),
+        Task::Vm(args) => vm::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -41,6 +41,15 @@ pub(crate) const LINT: &[Package] = &[Package { name: "lintian", why: "reads the
 /// What `dist --rpm` needs.
 pub(crate) const RPM: &[Package] = &[Package { name: "rpm", why: "rpmbuild" }];
 
+/// What `vm` needs beyond [`DIST`].
+pub(crate) const VM: &[Package] = &[
+    Package { name: "qemu-system-x86", why: "the machine" },
+    Package { name: "qemu-utils", why: "qemu-img: its empty disks" },
+    Package { name: "mmdebstrap", why: "makes its file system from Debian's packages" },
+    Package { name: "e2fsprogs", why: "mke2fs: puts the file system on a disk, without mounting it" },
+    Package { name: "util-linux", why: "setpriv: nothing that was started outlives the command" },
+];
+
 /// Makes sure that every package is there; says what it installs and why.
 ///
 /// Without `yes` a person at a terminal is asked first. Not being root is an error that carries the exact command.
@@ -134,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_package_says_what_it_is_for() {
-        let all = [BUILD, TEST, DIST, LINT, RPM];
+        let all = [BUILD, TEST, DIST, LINT, RPM, VM];
         assert!(all.iter().copied().flatten().all(|package| !package.why.is_empty()));
     }
 }

@@ -19,6 +19,8 @@ pub struct Settings {
     pub programs: PathBuf,
     /// Our package.
     pub deb: PathBuf,
+    /// The same in an older version.
+    pub previous: Option<PathBuf>,
     /// Where images and artefacts go: `target/vm`.
     pub dir: PathBuf,
     /// The repository: units of the stand-in, documents a story compares itself with.

@@ -21,6 +21,9 @@ struct Args {
     /// Our package
     #[arg(long, value_name = "FILE")]
     deb: PathBuf,
+    /// The same in an older version, for the story of the package
+    #[arg(long, value_name = "FILE")]
+    previous: Option<PathBuf>,
     /// Where lab-founder, stratumctl and firstboot-stand-in are
     #[arg(long, value_name = "DIR")]
     programs: PathBuf,
@@ -52,6 +55,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<ExitCode> {
+    if args.story == "list" {
+        for story in STORIES {
+            println!("{:<14} {}", story.name, story.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let stories = chosen(&args.story)?;
     wait::register_signals()?;
     std::fs::create_dir_all(&args.dir).with_context(|| format!("create {}", args.dir.display()))?;
@@ -62,6 +71,7 @@ fn run(args: Args) -> Result<ExitCode> {
     let settings = Settings {
         programs: args.programs,
         deb: args.deb,
+        previous: args.previous,
         dir: args.dir,
         repository: args.repository,
         keep: args.keep,

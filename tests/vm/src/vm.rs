@@ -95,6 +95,11 @@ impl Vm {
         self.qemu.must_run()
     }
 
+    /// True when the machine has switched itself off.
+    pub fn is_off(&self) -> bool {
+        self.qemu.ended()
+    }
+
     /// Seconds since it was switched on, by the clock of this side.
     pub fn age(&self) -> Duration {
         self.started.elapsed()

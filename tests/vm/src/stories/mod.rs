@@ -5,6 +5,7 @@ mod clock;
 mod console_crash;
 mod join;
 mod no_network;
+mod package;
 mod power_cut;
 mod sentences;
 mod wrong_code;
@@ -56,5 +57,10 @@ pub const STORIES: &[Story] = &[
         name: "console-crash",
         about: "the console is killed six times: the login comes back, the join goes on",
         tell: console_crash::tell,
+    },
+    Story {
+        name: "package",
+        about: "the package is installed, upgraded with a join under way, removed, installed again, purged",
+        tell: package::tell,
     },
 ];
