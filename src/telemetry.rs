@@ -113,8 +113,7 @@ impl Telemetry {
     }
 
     fn tell(&mut self, message: &Message, context: &Context<'_>, now: Now) {
-        let always = message.always;
-        let (fits, suppressed) = self.damper.room(always, now.boot_ms);
+        let (fits, suppressed) = self.damper.room(message.room, now.boot_ms);
         if suppressed > 0 {
             emit(&message::of_suppressed(suppressed), context);
         }

@@ -13,6 +13,8 @@ const HOUR_MS: u64 = 3_600_000;
 const MINUTE_MS: u64 = 60_000;
 /// Most lines a minute.
 const CAP: u32 = 20;
+/// Most lines of steps a minute: a short install tells every step, a firstboot gone wild does not fill the journal.
+const STEP_CAP: u32 = 150;
 /// Most faults that are told apart at once.
 const MAX_KNOWN: usize = 32;
 
@@ -28,12 +30,24 @@ pub(super) enum Verdict {
     Silent,
 }
 
+/// Which room a line takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Told whatever else was: a change of state, what concerns trust.
+    Always,
+    /// A step of firstboot's.
+    Step,
+    /// Any other line.
+    Minute,
+}
+
 /// Remembers what was told.
 #[derive(Debug, Default)]
 pub(super) struct Damper {
     known: BTreeMap<(Code, String), Known>,
     minute_from: u64,
     lines: u32,
+    steps: u32,
     suppressed: u64,
     /// The running step and when it began.
     step: Option<(String, u64)>,
@@ -80,20 +94,29 @@ impl Damper {
         Verdict::Tell
     }
 
-    /// Room for one more line in this minute, and how many were suppressed in the last one, to be told first.
-    pub(super) fn room(&mut self, always: bool, boot_ms: u64) -> (bool, u64) {
-        let mut suppressed = 0;
-        if self.lines == 0 || boot_ms.saturating_sub(self.minute_from) >= MINUTE_MS {
+    /// Room for one more line in this minute, and how many were suppressed before it, to be told first.
+    pub(super) fn room(&mut self, room: Room, boot_ms: u64) -> (bool, u64) {
+        let now = boot_ms.saturating_sub(self.minute_from) >= MINUTE_MS;
+        if now || (self.lines, self.steps) == (0, 0) {
             self.minute_from = boot_ms;
-            self.lines = 0;
-            suppressed = std::mem::take(&mut self.suppressed);
+            (self.lines, self.steps) = (0, 0);
         }
-        if self.lines >= CAP && !always {
+        let fits = match room {
+            Room::Always => true,
+            Room::Step => self.steps < STEP_CAP,
+            Room::Minute => self.lines < CAP,
+        };
+        if !fits {
             self.suppressed += 1;
             return (false, 0);
         }
-        self.lines += 1;
-        (true, suppressed)
+        match room {
+            Room::Step => self.steps += 1,
+            Room::Always | Room::Minute => self.lines += 1,
+        }
+        // With the next minute's first line, or with one that is always told: it may be the last.
+        let tell = room == Room::Always || self.lines + self.steps == 1;
+        (true, if tell { std::mem::take(&mut self.suppressed) } else { 0 })
     }
 
     /// How long the step that this notice ends ran.

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::Context;
+use super::damper::Room;
 use crate::join::event::Now;
 use crate::join::fault::{Class, Code, Fault};
 use crate::join::notice::Notice;
@@ -34,8 +35,8 @@ pub struct Message {
     pub text: String,
     /// The other fields.
     pub fields: Fields,
-    /// Told even when the cap is reached: there are few of them, and each matters.
-    pub always: bool,
+    /// Which cap it counts towards.
+    pub(super) room: Room,
 }
 
 /// The `STRATUM_*` fields of one line, besides those of every line.
@@ -87,12 +88,12 @@ pub(super) fn of(notice: &Notice, context: &Context<'_>, now: Now, step_took: Op
             let text = format!("{from} -> {to}{why}{}", who(context));
             let fields =
                 Fields { state: Some(to.to_string()), previous: Some(from.to_string()), ..Fields::default() };
-            Message { fields, always: true, ..plain(STATE, Priority::Notice, text) }
+            Message { fields, room: Room::Always, ..plain(STATE, Priority::Notice, text) }
         }
         Notice::Proven { pin } => {
             let text =
                 format!("the cluster proved the join code; pin sha256:{}... stored", pin.short_hex(16));
-            Message { always: true, ..plain(PROVEN, Priority::Notice, text) }
+            Message { room: Room::Always, ..plain(PROVEN, Priority::Notice, text) }
         }
         Notice::Fault { doing, fault, retry_ms, attempt } => of_fault(doing, fault, *retry_ms, *attempt, now),
         Notice::Recovered { after_ms, attempts } => {
@@ -111,7 +112,8 @@ pub(super) fn of(notice: &Notice, context: &Context<'_>, now: Now, step_took: Op
             let text = format!("{place} {status}{took}: {step} ({title}){error}");
             let priority = if *status == "failed" { Priority::Err } else { Priority::Info };
             let fields = Fields { step: Some(step.to_string()), ms: step_took, ..Fields::default() };
-            Message { fields, always: *status == "failed", ..plain(STEP, priority, text) }
+            let room = if *status == "failed" { Room::Always } else { Room::Step };
+            Message { fields, room, ..plain(STEP, priority, text) }
         }
         Notice::Verb { verb, result } => {
             let text = format!("helper {verb}: {result}");
@@ -120,7 +122,7 @@ pub(super) fn of(notice: &Notice, context: &Context<'_>, now: Now, step_took: Op
             Message { fields, ..plain(VERB, priority, text) }
         }
         Notice::Security(text) => {
-            Message { always: true, ..plain(SECURITY, Priority::Crit, text.to_string()) }
+            Message { room: Room::Always, ..plain(SECURITY, Priority::Crit, text.to_string()) }
         }
         Notice::Info(text) => plain("", Priority::Info, text.to_string()),
     }
@@ -134,7 +136,7 @@ pub(super) fn of_start(start: &Start<'_>, context: &Context<'_>) -> Message {
         start.version, start.state, start.start
     );
     let fields = Fields { state: Some(start.state.to_owned()), ..Fields::default() };
-    Message { fields, always: true, ..plain(START, Priority::Notice, text) }
+    Message { fields, room: Room::Always, ..plain(START, Priority::Notice, text) }
 }
 
 pub(super) fn of_diagnosis(text: &Safe<400>) -> Message {
@@ -161,7 +163,7 @@ pub(super) fn minute(wall_ms: i64) -> String {
 // === private ===
 
 fn plain(id: &'static str, priority: Priority, text: String) -> Message {
-    Message { id, priority, text, fields: Fields::default(), always: false }
+    Message { id, priority, text, fields: Fields::default(), room: Room::Minute }
 }
 
 fn of_fault(doing: &str, fault: &Fault, retry_ms: Option<u64>, attempt: u32, now: Now) -> Message {
@@ -206,7 +208,8 @@ fn of_fault(doing: &str, fault: &Fault, retry_ms: Option<u64>, attempt: u32, now
         ..Fields::default()
     };
     let id = if trust { SECURITY } else { FAULT };
-    Message { fields, always: trust, ..plain(id, priority, text) }
+    let room = if trust { Room::Always } else { Room::Minute };
+    Message { fields, room, ..plain(id, priority, text) }
 }
 
 /// ` (nj-8w2k4m1p, pairing 4F7-K2Q)`, as far as it is known.

@@ -216,9 +216,38 @@ fn at_most_twenty_lines_a_minute_and_the_rest_is_counted_but_states_are_never_lo
         telemetry.say(&state, &CONTEXT, at(2));
         telemetry.say(&info, &CONTEXT, at(62));
     });
-    assert_eq!(lines.len(), 20 + 1 + 2);
-    assert!(lines[20]["MESSAGE"].starts_with("a -> b"));
-    assert_eq!((lines[21]["MESSAGE"].as_str(), lines[22]["MESSAGE"].as_str()), ("suppressed 30 lines", "x"));
+    assert_eq!(lines.len(), 20 + 2 + 1);
+    // Before the change of state: after the last one there is no next line.
+    assert_eq!(lines[20]["MESSAGE"], "suppressed 30 lines");
+    assert!(lines[21]["MESSAGE"].starts_with("a -> b"));
+    assert_eq!(lines[22]["MESSAGE"], "x");
+}
+
+#[test]
+fn every_step_of_a_short_install_is_told_and_a_flood_of_them_is_not() {
+    let step = |n: u32, status| Notice::Step {
+        step: format!("join/{n}").as_str().into(),
+        title: "A step".into(),
+        index: Some(n),
+        total: Some(64),
+        status,
+        error: None,
+    };
+    let lines = told(|telemetry| {
+        for n in 1..=64 {
+            telemetry.say(&step(n, "running"), &CONTEXT, at(1));
+            telemetry.say(&step(n, "done"), &CONTEXT, at(1));
+        }
+    });
+    assert_eq!(lines.len(), 128);
+    let lines = told(|telemetry| {
+        for n in 1..=1_000 {
+            telemetry.say(&step(n, "running"), &CONTEXT, at(1));
+        }
+        telemetry.say(&step(7, "failed"), &CONTEXT, at(1));
+    });
+    assert_eq!(lines.len(), 150 + 2);
+    assert_eq!(lines[150]["MESSAGE"], "suppressed 850 lines");
 }
 
 #[test]
