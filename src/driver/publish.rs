@@ -29,6 +29,8 @@ const HEARTBEAT_BUSY: Duration = Duration::from_secs(5);
 /// The same while the join waits for a person or its turn. Longer than a poll, whose answer writes the snapshot anyway: so no timer of ours runs
 /// out meanwhile (docs/join.md; docs/console.md says what readers make of it).
 const HEARTBEAT_QUIET: Duration = Duration::from_secs(55);
+/// While a person must act, the login prompts are told again with the first snapshot after this: about once a minute.
+const BANNER_AGAIN: Duration = Duration::from_secs(50);
 /// Progress is shown at most twice a second.
 const PROGRESS_PACE: Duration = Duration::from_millis(500);
 /// How long the end of the agent waits for a banner that is being written.
@@ -60,6 +62,8 @@ struct Banner {
     text: String,
     /// What made the login prompts reload.
     key: String,
+    /// When they were asked to.
+    reloaded: Option<Instant>,
     busy: bool,
     again: bool,
     /// It cannot be written, which was told.
@@ -255,7 +259,8 @@ impl Publisher {
         self.shown = Some(content);
     }
 
-    /// Asks for the banner when its text changed: with a reload of the prompts for a new state, code, address or fault.
+    /// Asks for the banner when its text changed: with a reload of the prompts for a new state, code, address or fault. And once a
+    /// minute while a person must act: Enter at a prompt repeats `login:` alone, so who comes late to a serial line would never see the code.
     fn follow_banner(&mut self, snapshot: &Snapshot) {
         let text = banner::unstamped(snapshot);
         let fault = snapshot.fault.as_ref().map_or("", |f| f.code.as_str());
@@ -263,14 +268,19 @@ impl Publisher {
         let address =
             snapshot.network.primary.as_ref().and_then(|n| n.address.as_ref()).map_or("", |a| a.as_str());
         let key = format!("{} {code} {address} {fault}", snapshot.state);
-        if text == self.banner.text {
+        let again = snapshot.state.needs_person()
+            && self.banner.reloaded.is_none_or(|at| at.elapsed() >= BANNER_AGAIN);
+        if text == self.banner.text && !again {
             return;
         }
         if self.banner.busy {
             self.banner.again = true;
             return;
         }
-        let reload = key != self.banner.key;
+        let reload = key != self.banner.key || again;
+        if reload {
+            self.banner.reloaded = Some(Instant::now());
+        }
         self.banner.text = text;
         self.banner.key = key;
         self.banner.busy = true;
