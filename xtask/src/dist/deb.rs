@@ -17,6 +17,11 @@ pub(super) fn build(dist: &Dist, staged: &Path) -> Result<PathBuf> {
     }
     run_command(Command::new("cp").args(["--recursive", "--preserve=mode,links"]).arg(staged).arg(&work))?;
 
+    // Debian enables what is installed, and dpkg, which takes /usr/lib and /lib for two places, would say at each removal that the
+    // directory of systemd's presets is not empty.
+    let presets = work.join("usr/lib/systemd/system-preset");
+    fs::remove_dir_all(&presets).with_context(|| format!("cannot remove {}", presets.display()))?;
+
     let recipes = dist.workspace.root.join("packaging/debian");
     let doc = work.join("usr/share/doc/stratum-join");
     let changelog = read(&recipes.join("changelog"))?;
