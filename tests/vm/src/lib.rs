@@ -12,6 +12,7 @@ pub mod guest;
 pub mod image;
 pub mod lab;
 pub mod listing;
+pub mod picture;
 pub mod qemu;
 pub mod qmp;
 pub mod screen;

@@ -123,7 +123,8 @@ fn durations(text: &str) -> String {
     let mut out: Vec<String> = Vec::with_capacity(words.len());
     for (at, word) in words.iter().enumerate() {
         let next = words.get(at + 1).copied().unwrap_or_default().trim_end_matches([',', ')', ';', ':']);
-        let number = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+        let number = word.starts_with(|c: char| c.is_ascii_digit())
+            && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
         let cpu = word.ends_with('s') && next == "CPU";
         out.push(if number && (next == "s" || next == "ms") {
             "2".to_owned()
@@ -160,6 +161,7 @@ mod tests {
             "Nov 29 10:42:00 node-2 stratum-join[412]: pin sha256:3e27c0a94d81b65f... of 192.0.2.240:9444; next try in 2 s\n"
         );
         assert_eq!(durations("Consumed 8.410s CPU time."), "Consumed 2.000s CPU time.");
+        assert_eq!(durations("step 4 of 9 done in 1.9 s: storage"), "step 4 of 9 done in 2 s: storage");
     }
 
     #[test]

@@ -47,9 +47,9 @@ impl Qmp {
         self.execute("send-key", json!({"keys": keys})).map(drop)
     }
 
-    /// A picture of what the monitor on the desk would show.
-    pub fn screendump(&mut self, to: &Path) -> Result<()> {
-        self.execute("screendump", json!({"filename": to, "format": "png"})).map(drop)
+    /// A picture of what the monitor on the desk would show, as `png` or `ppm`.
+    pub fn screendump(&mut self, to: &Path, format: &str) -> Result<()> {
+        self.execute("screendump", json!({"filename": to, "format": format})).map(drop)
     }
 
     fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::accel::Accel;
 use crate::artefacts::Artefacts;
 use crate::guest::Guest;
+use crate::picture::Picture;
 use crate::qemu::{Disks, NIC, Qemu, Start};
 use crate::qmp::Qmp;
 use crate::screen::Screen;
@@ -146,7 +147,20 @@ impl Vm {
 
     /// Keeps only the picture, which needs nothing of the machine's inside.
     pub fn keep_picture(&mut self, name: &str) -> Result<()> {
-        self.qmp.screendump(&absolute(&self.artefacts.path(&format!("{name}.png")))?)
+        self.qmp.screendump(&absolute(&self.artefacts.path(&format!("{name}.png")))?, "png")
+    }
+
+    /// The cells of a virtual terminal.
+    pub fn screen(&mut self, vt: u8) -> Result<Screen> {
+        Screen::read(&mut self.guest, vt)
+    }
+
+    /// What the monitor on the desk shows now.
+    pub fn picture(&mut self) -> Result<Picture> {
+        let file = self.qemu.socket("picture.ppm");
+        self.qmp.screendump(&file, "ppm")?;
+        let bytes = std::fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+        Picture::of_ppm(&bytes)
     }
 
     /// Keeps a text.

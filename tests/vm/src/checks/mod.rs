@@ -2,11 +2,14 @@
 
 mod files;
 mod privileges;
+mod screen;
 mod units;
 
 use anyhow::{Result, ensure};
 
 use crate::vm::Vm;
+
+pub use screen::shows_the_big_code;
 
 /// Everything that can be seen while the agent waits for an approval.
 pub fn while_it_waits(vm: &mut Vm) -> Result<()> {

@@ -8,9 +8,14 @@ use crate::vm::Vm;
 const SANDBOX: &str = include_str!("sandbox.sh");
 /// The last lines of it: without them the sandbox would be so tight that nothing works, and the refusals would prove nothing.
 const POSSIBLE: [&str; 2] = ["write its state", "write where the snapshot is"];
-/// Connects to the helper's socket as somebody; exit code 0 when that is possible.
-const CONNECT: &str =
-    "perl -MIO::Socket::UNIX -e 'exit(IO::Socket::UNIX->new(Peer => \"/run/stratum/helper.sock\") ? 0 : 7)'";
+/// Asks the helper for its most harmless verb as somebody. Exit code 0: it answered; 7: nobody was let in.
+const ASK: &str = r#"perl -MIO::Socket::UNIX -e '
+    my $helper = IO::Socket::UNIX->new(Peer => "/run/stratum/helper.sock") or exit 7;
+    print $helper qq({"v":1,"verb":"reload-banner","reload":false}\n);
+    $helper->flush;
+    shutdown $helper, 1;
+    exit(join("", <$helper>) =~ /"ok"/ ? 0 : 8);
+'"#;
 
 /// Read from the kernel, because a score alone would let a capability pass.
 pub(super) fn the_agent_has_none(vm: &mut Vm) -> Result<()> {
@@ -67,7 +72,7 @@ pub(super) fn the_helper_hears_only_the_agent(vm: &mut Vm) -> Result<()> {
     for (user, expected) in [("nobody", 7), ("stratum-console", 7), ("stratum-join", 0)] {
         let out = vm.guest.run(
             "/bin/sh",
-            &["-c", &format!("setpriv --reuid {user} --clear-groups --regid $(id -g {user}) {CONNECT}")],
+            &["-c", &format!("setpriv --reuid {user} --clear-groups --regid $(id -g {user}) {ASK}")],
         )?;
         ensure!(
             out.code == Some(expected),

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::sentences::{MOMENT, installed, say_figures, until_it_waits, until_joined};
+use super::sentences::{installed, pairing_code_is_on_the_screen, say_figures, until_it_waits, until_joined};
 use crate::lab::Lab;
 use crate::qemu::Start;
 
@@ -30,7 +30,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
             let waiting = until_it_waits(vm, &founder)?;
             let now: i64 = vm.guest.sh("date +%s")?.trim().parse().context("date +%s")?;
             ensure!((now - seconds).abs() < 3600, "the machine's clock says {now}, not about {seconds}");
-            vm.wait_for_screen(1, &format!("PAIRING CODE  {}", waiting.join.pairing), MOMENT)?;
+            pairing_code_is_on_the_screen(vm, &waiting.join.pairing)?;
             vm.keep_screen(&format!("tty1-{name}"))?;
             founder.approve(&waiting.join)?;
             let joined_ms = until_joined(vm, &founder, &waiting.join)?;

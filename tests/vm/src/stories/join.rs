@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::sentences::{MOMENT, installed_with, say_figures, until_it_waits, until_joined};
+use super::sentences::{
+    MOMENT, installed_with, pairing_code_is_on_the_screen, say_figures, until_it_waits, until_joined,
+};
 use crate::checks;
 use crate::founder::{Founder, Listed};
 use crate::lab::Lab;
@@ -53,7 +55,7 @@ fn the_code_is_the_same_wherever_one_looks(vm: &mut Vm, founder: &Founder, join:
     let listed = founder.list()?;
     ensure!(listed.contains(code.as_str()), "not in the founder's list:\n{listed}");
 
-    vm.wait_for_screen(1, &format!("PAIRING CODE  {code}"), MOMENT)?;
+    pairing_code_is_on_the_screen(vm, &join.pairing)?;
     vm.keep_screen("tty1-pending")?;
 
     let journal = vm.guest.sh("journalctl -u stratum-join -o short")?;
@@ -71,9 +73,10 @@ fn the_code_is_the_same_wherever_one_looks(vm: &mut Vm, founder: &Founder, join:
 /// What the kernel has to say while a person compares codes goes to the journal, not over the code.
 fn kernel_messages_do_not_disturb_the_screen(vm: &mut Vm, join: &Listed) -> Result<()> {
     vm.guest.sh("for n in 1 2 3; do echo '<2>a critical message of the kernel' > /dev/kmsg; done")?;
-    let screen = vm.wait_for_screen(1, &format!("PAIRING CODE  {}", join.pairing), MOMENT)?;
+    pairing_code_is_on_the_screen(vm, &join.pairing)?;
+    let screen = vm.keep_screen("tty1")?;
     ensure!(!screen.shows("critical message"), "the kernel wrote over the screen:\n{}", screen.text());
-    vm.keep_screen("tty1").map(drop)
+    Ok(())
 }
 
 fn the_delivery_is_in_place(vm: &mut Vm) -> Result<()> {

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, ensure};
 
-use super::sentences::{MOMENT, REGISTERED, new_machine, say_figures, until_it_waits, until_joined};
+use super::sentences::{
+    MOMENT, REGISTERED, new_machine, pairing_code_is_on_the_screen, say_figures, until_it_waits, until_joined,
+};
 use crate::lab::Lab;
 use crate::qemu::Start;
 use crate::tree::HOST_NAME;
@@ -35,7 +37,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
             "  figures: cable to registered {:.1} s",
             waiting.registered_ms.saturating_sub(plugged) as f64 / 1000.0
         );
-        vm.wait_for_screen(1, &format!("PAIRING CODE  {}", waiting.join.pairing), MOMENT)?;
+        pairing_code_is_on_the_screen(vm, &waiting.join.pairing)?;
         vm.keep_screen("tty1-pending")?;
         founder.approve(&waiting.join)?;
         let joined_ms = until_joined(vm, &founder, &waiting.join)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::checks;
 use crate::founder::{Founder, Listed};
 use crate::lab::{Lab, Machine};
 use crate::tree::Tree;
@@ -71,6 +72,13 @@ pub(super) fn until_it_waits(vm: &mut Vm, founder: &Founder) -> Result<Waiting> 
         .as_u64()
         .context("the snapshot has no time of registration")?;
     Ok(Waiting { join, registered_ms })
+}
+
+/// On tty1: as text, and drawn so big that it is read from the door.
+pub(super) fn pairing_code_is_on_the_screen(vm: &mut Vm, code: &str) -> Result<()> {
+    vm.wait_for_screen(1, &format!("PAIRING CODE  {code}"), MOMENT)?;
+    let shown = vm.wait_for_snapshot("its pairing code", MOMENT, |s| s["pairingCode"] == code)?;
+    checks::shows_the_big_code(vm, &shown)
 }
 
 /// Waits until both sides say that the machine has joined. Milliseconds from the start of the kernel, by the machine's clock.

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, ensure};
 
-use super::sentences::{MOMENT, REGISTERED, request, say_figures, until_it_waits, until_joined};
+use super::sentences::{
+    MOMENT, REGISTERED, pairing_code_is_on_the_screen, request, say_figures, until_it_waits, until_joined,
+};
 use crate::lab::Lab;
 use crate::tree::HOST_NAME;
 
@@ -35,7 +37,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
         ensure!(!said.contains(&code), "the command repeats the code");
 
         let waiting = until_it_waits(vm, &founder)?;
-        vm.wait_for_screen(1, &format!("PAIRING CODE  {}", waiting.join.pairing), MOMENT)?;
+        pairing_code_is_on_the_screen(vm, &waiting.join.pairing)?;
         founder.approve(&waiting.join)?;
         let joined_ms = until_joined(vm, &founder, &waiting.join)?;
         ensure!(vm.guest.sh("cat /proc/sys/kernel/random/boot_id")? == boot, "the machine has rebooted");
