@@ -27,12 +27,10 @@ fn main() -> Result<()> {
     for (name, text) in PAGES {
         write(&dir.join(name), page(text, date)?.as_bytes())?;
     }
-    for mut program in programs() {
+    for program in [stratum_join(), stratum_installer()] {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let mut text = Vec::new();
-            let name = program.get_name().to_owned();
-            clap_complete::generate(shell, &mut program, &name, &mut text);
-            write(&dir.join(format!("{name}.{shell}")), &text)?;
+            let name = program.get_name();
+            write(&dir.join(format!("{name}.{shell}")), completions(shell, &program)?.as_bytes())?;
         }
     }
     Ok(())
@@ -44,6 +42,31 @@ fn programs() -> [Command; 2] {
         program.build();
         program
     })
+}
+
+/// What one shell is told about one program.
+fn completions(shell: Shell, program: &Command) -> Result<String> {
+    let mut shown = visible(program).version(env!("CARGO_PKG_VERSION"));
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut shown, program.get_name(), &mut text);
+    let text = String::from_utf8(text).context("the completions are no text")?;
+    // clap_complete 4.6 looks for the subcommands of a program with a hyphen in its name under another name than it gives them.
+    let (wrong, right) =
+        (program.get_name().replace('-', "__subcmd__"), program.get_name().replace('-', "__"));
+    Ok(text.replace(&wrong, &right))
+}
+
+/// A command line without what is hidden in its help: nobody is to meet what only units ask for by pressing Tab.
+fn visible(command: &Command) -> Command {
+    // clap keeps a name for ever; this program ends in a moment.
+    let name: &'static str = command.get_name().to_owned().leak();
+    let mut shown = Command::new(name).disable_help_subcommand(true);
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+    let subcommands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(visible);
+    shown.args(args).subcommands(subcommands)
 }
 
 /// A page with its date, its version and its options in their places.
@@ -106,6 +129,38 @@ mod tests {
             assert!(!page.lines().any(|line| line.starts_with('@')), "{name}");
         }
         assert!(options("stratum-join no-such-command").is_err());
+    }
+
+    #[test]
+    fn a_shell_offers_what_help_shows_and_nothing_hidden() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let text = completions(shell, &stratum_join()).unwrap();
+            for shown in ["status", "probe", "exit-when-joined", "no-read"] {
+                assert!(text.contains(shown), "{shell}: {shown}");
+            }
+            for hidden in ["give-back", "record-exit", "helper", "firstboot"] {
+                assert!(!text.contains(hidden), "{shell}: {hidden}");
+            }
+        }
+    }
+
+    #[test]
+    fn tab_in_bash_completes_the_options_of_a_subcommand() {
+        let offered = |program: &Command, words: &str, place: u8, last: &str, before: &str| {
+            let name = program.get_name();
+            let function = name.replace('-', "__");
+            let script = format!(
+                "{}\nCOMP_WORDS=({words}); COMP_CWORD={place}; _{function} {name} '{last}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+                completions(Shell::Bash, program).unwrap()
+            );
+            let out = std::process::Command::new("bash").args(["--norc", "-c", &script]).output().unwrap();
+            String::from_utf8(out.stdout).unwrap()
+        };
+        let join = stratum_join();
+        assert!(offered(&join, "stratum-join console --", 2, "--", "console").contains("--tty"));
+        assert_eq!(offered(&join, "stratum-join status --output", 3, "", "--output").trim(), "text json");
+        let installer = stratum_installer();
+        assert!(offered(&installer, "stratum-installer join --", 2, "--", "join").contains("--code-file"));
     }
 
     #[test]
