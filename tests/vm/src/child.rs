@@ -37,6 +37,12 @@ impl Child {
         self.reaped || !matches!(waitid(WaitId::Pid(Pid::from_child(&self.inner)), look), Ok(None))
     }
 
+    /// The signal that ended it, if one did.
+    pub fn ended_by_signal(&self) -> Option<i32> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(Pid::from_child(&self.inner)), look).ok()??.terminating_signal()
+    }
+
     /// An error when it has ended.
     pub fn must_run(&self) -> Result<()> {
         if self.ended() {

@@ -64,8 +64,12 @@ impl Lab {
 
     /// A cluster of its own.
     pub fn founder(&self, name: &str) -> Result<Founder> {
-        let dir = self.temp.path().join(name);
-        Founder::start(&self.settings.programs, &dir, &self.artefacts.path(&format!("{name}.log")))
+        // A new one each time: a story that is told again has not met this cluster before.
+        let dir = tempfile::Builder::new()
+            .prefix(name)
+            .tempdir_in(self.temp.path())
+            .context("temporary directory")?;
+        Founder::start(&self.settings.programs, &dir.keep(), &self.artefacts.path(&format!("{name}.log")))
     }
 
     /// Debian as it comes, without our package.

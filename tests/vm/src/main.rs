@@ -99,11 +99,13 @@ fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn tell(story: &Story, settings: &Settings, base: &Base, accel: Accel) -> Result<()> {
-    let lab = Lab::new(settings, story.name, base, accel)?;
-    let result = (story.tell)(&lab);
-    println!("  artefacts: {}", lab.artefacts.dir().display());
-    lab.finish();
-    result
+    qemu::in_spite_of_crashes(|| {
+        let lab = Lab::new(settings, story.name, base, accel)?;
+        let result = (story.tell)(&lab);
+        println!("  artefacts: {}", lab.artefacts.dir().display());
+        lab.finish();
+        result
+    })
 }
 
 fn chosen(name: &str) -> Result<Vec<&'static Story>> {

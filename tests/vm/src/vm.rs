@@ -65,6 +65,8 @@ impl Vm {
     pub fn tell<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let told = part(self);
         if told.is_err() {
+            // An emulator that died is the cause of whatever else went wrong.
+            self.qemu.must_run()?;
             self.keep_what_there_is();
         }
         told

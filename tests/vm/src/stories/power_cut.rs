@@ -8,7 +8,7 @@ use super::sentences::{
 };
 use crate::founder::Founder;
 use crate::lab::{Lab, Machine};
-use crate::qemu::Start;
+use crate::qemu::{Start, in_spite_of_crashes};
 use crate::vm::Vm;
 use crate::wait;
 
@@ -28,15 +28,19 @@ const KEY: &str = "sha256sum < /var/lib/stratum/join/identity/key.pem";
 pub(super) fn tell(lab: &Lab) -> Result<()> {
     for (name, tell) in CASES {
         println!("  - cut {name}");
-        let founder = lab.founder(&format!("founder-{name}"))?;
-        let tree = installed(lab, &founder)?;
-        // Slow enough to be cut in a step.
-        tree.write("etc/stratum/stand-in", "delay-ms=1000\n")?;
-        let machine = lab.machine(name, &tree)?;
-        drop(tree);
-        tell(&machine, &founder).with_context(|| format!("cut {name}"))?;
+        in_spite_of_crashes(|| one(lab, name, tell)).with_context(|| format!("cut {name}"))?;
     }
     Ok(())
+}
+
+fn one(lab: &Lab, name: &str, tell: fn(&Machine<'_>, &Founder) -> Result<()>) -> Result<()> {
+    let founder = lab.founder(&format!("founder-{name}"))?;
+    let tree = installed(lab, &founder)?;
+    // Slow enough to be cut in a step.
+    tree.write("etc/stratum/stand-in", "delay-ms=1000\n")?;
+    let machine = lab.machine(name, &tree)?;
+    drop(tree);
+    tell(&machine, &founder)
 }
 
 /// The key is made, the cable is not plugged in yet.
