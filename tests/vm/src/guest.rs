@@ -188,11 +188,6 @@ impl Output {
         self.code.map_or("a signal".to_owned(), |code| format!("exit code {code}"))
     }
 
-    /// Standard output when all went well.
-    pub fn ok_output(self) -> Option<String> {
-        self.is_ok().then_some(self.stdout)
-    }
-
     /// True for exit code 0.
     pub fn is_ok(&self) -> bool {
         self.code == Some(0)

@@ -10,7 +10,6 @@ use crate::founder::Founder;
 use crate::lab::{Lab, Machine};
 use crate::qemu::{Start, in_spite_of_crashes};
 use crate::vm::Vm;
-use crate::wait;
 
 /// A case: what it is called, and how it is told.
 type Case = (&'static str, fn(&Machine<'_>, &Founder) -> Result<()>);
@@ -46,9 +45,11 @@ fn one(lab: &Lab, name: &str, tell: fn(&Machine<'_>, &Founder) -> Result<()>) ->
 /// The key is made, the cable is not plugged in yet.
 fn before_registration(machine: &Machine<'_>, founder: &Founder) -> Result<()> {
     let mut vm = machine.switch_on_with(Start::default(), false)?;
-    vm.wait_until_up()?;
-    let key = wait::until("the client key", REGISTERED, || {
-        Ok(vm.guest.run("/bin/sh", &["-euc", KEY])?.ok_output())
+    let key = vm.tell(|vm| {
+        vm.wait_until_up()?;
+        // It has tried to reach the cluster: by then the key must be on the disk.
+        vm.wait_for_snapshot("that it cannot reach the cluster", REGISTERED, |s| !s["fault"].is_null())?;
+        vm.guest.sh(KEY)
     })?;
     ensure!(founder.joins()?.is_empty(), "it has registered without a cable");
     vm.pull_the_plug();
