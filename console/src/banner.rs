@@ -17,11 +17,20 @@ const STAMPED: usize = 73;
 /// Where the status screen is.
 const SCREEN: &str = "status screen: Alt+F1";
 
+/// Whether a status screen is up somewhere on this machine, for who stands at a login prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusScreen {
+    /// On the first virtual terminal.
+    Tty1,
+    /// Nowhere: no console was started, or it gave its terminal back.
+    None,
+}
+
 /// `/run/stratum-join/issue`: a blank line, up to 7 rows, a blank line; empty when there is nothing to say any more.
 ///
 /// agetty expands backslashes and passes escape bytes through (util-linux agetty.c), so neither comes out of here single.
-pub fn issue(s: &Snapshot, now: Now) -> String {
-    let Some(mut rows) = rows(s) else { return String::new() };
+pub fn issue(s: &Snapshot, now: Now, screen: StatusScreen) -> String {
+    let Some(mut rows) = rows(s, screen) else { return String::new() };
     stamp(&mut rows, now);
     // Doubling comes last and after cutting: half of a doubled backslash would be an escape.
     let lines: Vec<String> = rows.iter().map(|row| escape_row(row)).collect();
@@ -30,15 +39,15 @@ pub fn issue(s: &Snapshot, now: Now) -> String {
 
 /// The issue without its stamp: what is compared to know whether a login prompt must be told.
 pub fn unstamped(s: &Snapshot) -> String {
-    rows(s).map(|rows| rows.join("\n")).unwrap_or_default()
+    rows(s, StatusScreen::None).map(|rows| rows.join("\n")).unwrap_or_default()
 }
 
 /// `/run/stratum-join/motd`, after login: the same rows, plain, and two commands. Empty once joined.
-pub fn motd(s: &Snapshot, now: Now) -> String {
+pub fn motd(s: &Snapshot, now: Now, screen: StatusScreen) -> String {
     if s.state == State::Joined {
         return String::new();
     }
-    let Some(mut rows) = rows(s) else { return String::new() };
+    let Some(mut rows) = rows(s, screen) else { return String::new() };
     stamp(&mut rows, now);
     rows.push(String::new());
     rows.push(" stratum-installer join --check     check the saved join code".into());
@@ -73,7 +82,7 @@ fn stamp(rows: &mut Vec<String>, now: Now) {
 }
 
 /// The rows of the banner, each with its leading blank; `None` when a joined machine has booted again.
-fn rows(s: &Snapshot) -> Option<Vec<String>> {
+fn rows(s: &Snapshot, screen: StatusScreen) -> Option<Vec<String>> {
     if s.state == State::Joined {
         s.cluster.last_contact_mono?;
         return Some(vec![row(&first_row(s, str::to_owned))]);
@@ -82,8 +91,12 @@ fn rows(s: &Snapshot) -> Option<Vec<String>> {
     let stopped = s.agent.exit.is_some();
     if let Some(code) = &s.pairing_code {
         let code = format!(" Pairing code  {code}");
-        let remark = if stopped { "may be out of date" } else { SCREEN };
-        out.push(format!("{code:<43}{remark}"));
+        let remark = match (stopped, screen) {
+            (true, _) => "may be out of date",
+            (false, StatusScreen::Tty1) => SCREEN,
+            (false, StatusScreen::None) => "",
+        };
+        out.push(format!("{code:<43}{remark}").trim_end().to_owned());
     }
     let identity: Vec<String> = [
         s.machine.hostname.as_ref().map(|name| name.ascii()),

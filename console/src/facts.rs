@@ -328,9 +328,13 @@ pub(crate) fn cluster(s: &Snapshot, now: &Now) -> String {
     }
 }
 
-/// `runs 0.7.0`.
+/// `runs 0.7.0`. A member that did not hear it again since it started is not asked about it.
 pub(crate) fn cluster_release(s: &Snapshot) -> String {
-    format!("runs {}", s.cluster.release.as_ref().map_or("?".into(), token))
+    match &s.cluster.release {
+        Some(release) => format!("runs {}", token(release)),
+        None if s.state == State::Joined => String::new(),
+        None => "runs ?".into(),
+    }
 }
 
 /// `7D1A:44E0:..:9C03` and its long form: a fingerprint as people compare it.

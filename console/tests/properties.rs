@@ -4,6 +4,7 @@
 
 mod common;
 
+use console::banner::StatusScreen;
 use console::snapshot::*;
 use console::{Liveness, Screen, Snapshot, View, banner, card, draw, effective_size, line, text_of};
 use proptest::prelude::*;
@@ -176,7 +177,7 @@ proptest! {
         let view = View { screen: if view.screen == Screen::Details { Screen::Main } else { view.screen }, notice: None, ..view };
         let now = view.now;
         for text in [
-            text_of(&draw(&t, &view, size)), card(&t, view.liveness, now, None), banner::issue(&t, now), banner::motd(&t, now),
+            text_of(&draw(&t, &view, size)), card(&t, view.liveness, now, None), banner::issue(&t, now, StatusScreen::Tty1), banner::motd(&t, now, StatusScreen::Tty1),
             banner::status_line(&t), line(&t, view.liveness, now),
         ] {
             for row in text.lines().filter(|row| row.contains("AAA-AAA")) {
@@ -190,8 +191,8 @@ proptest! {
     fn banner_card_and_status_are_clean_text_within_their_bounds(s in snapshot(), liveness in 0_usize..3) {
         let now = common::at("10:55:15Z");
         let liveness = [Liveness::Alive, Liveness::Late, Liveness::Gone][liveness];
-        let issue = banner::issue(&s, now);
-        for text in [&issue, &banner::motd(&s, now), &card(&s, liveness, now, Some("R repeat"))] {
+        let issue = banner::issue(&s, now, StatusScreen::Tty1);
+        for text in [&issue, &banner::motd(&s, now, StatusScreen::Tty1), &card(&s, liveness, now, Some("R repeat"))] {
             prop_assert!(text.len() <= 2048);
             prop_assert!(text.chars().all(|c| matches!(c, ' '..='~' | '\n')));
             prop_assert!(text.lines().all(|row| row.len() <= 78), "{text}");

@@ -5,6 +5,7 @@
 mod common;
 
 use common::*;
+use console::banner::StatusScreen;
 use console::snapshot::*;
 use console::{Feed, Leave, Liveness, Screen, Snapshot, View, banner, card, draw, render_text, text_of};
 
@@ -14,8 +15,8 @@ fn everything(s: &Snapshot, now: console::Now) -> String {
         out.push_str(&format!("=== {cols}x{rows}\n{}", render_text(s, cols, rows, false, now)));
     }
     out.push_str(&format!("=== card\n{}", render_text(s, 0, 0, true, now)));
-    out.push_str(&format!("=== issue\n{}", banner::issue(s, now)));
-    out.push_str(&format!("=== motd\n{}", banner::motd(s, now)));
+    out.push_str(&format!("=== issue\n{}", banner::issue(s, now, StatusScreen::Tty1)));
+    out.push_str(&format!("=== motd\n{}", banner::motd(s, now, StatusScreen::Tty1)));
     out.push_str(&format!("=== STATUS={}\n", banner::status_line(s)));
     out
 }
@@ -245,16 +246,30 @@ fn a_card_fits_its_byte_budget() {
 fn a_joined_machine_says_nothing_at_its_login_after_the_next_boot() {
     let now = at("11:21:00Z");
     let mut s = written(State::Joined, &now);
-    assert!(banner::issue(&s, now).contains("Stratum node"));
-    assert_eq!(banner::motd(&s, now), "");
+    assert!(banner::issue(&s, now, StatusScreen::Tty1).contains("Stratum node"));
+    assert_eq!(banner::motd(&s, now, StatusScreen::Tty1), "");
     s.cluster.last_contact_mono = None;
-    assert_eq!(banner::issue(&s, now), "");
+    assert_eq!(banner::issue(&s, now, StatusScreen::Tty1), "");
+}
+
+#[test]
+fn nobody_is_sent_to_a_status_screen_that_is_not_there() {
+    let (s, now) = (pending(), at("10:55:15Z"));
+    for (screen, sent) in [(StatusScreen::Tty1, true), (StatusScreen::None, false)] {
+        for text in [banner::issue(&s, now, screen), banner::motd(&s, now, screen)] {
+            assert_eq!(text.contains("Alt+F1"), sent, "{text}");
+            assert!(text.contains(s.pairing_code.as_ref().unwrap().as_str()));
+        }
+    }
 }
 
 #[test]
 fn the_stamp_alone_is_no_new_banner() {
     let s = pending();
-    assert_ne!(banner::issue(&s, at("10:55:15Z")), banner::issue(&s, at("10:56:15Z")));
+    assert_ne!(
+        banner::issue(&s, at("10:55:15Z"), StatusScreen::Tty1),
+        banner::issue(&s, at("10:56:15Z"), StatusScreen::Tty1)
+    );
     assert!(!banner::unstamped(&s).contains("as of"));
     let mut later = s.clone();
     later.written_mono += 60_000;

@@ -103,7 +103,16 @@ fn duty(duty: &Duties, paths: &Paths, tty: &str) -> ExitCode {
         return ExitCode::from(USAGE);
     }
     let mut programs = Programs::of(paths);
-    if duty.give_back {
+    let mut lines = Vec::new();
+    if duty.prepare {
+        lines = vt::prepare(paths, tty, &mut programs);
+    }
+    if duty.restore {
+        lines = vt::restore(paths, tty, &mut programs);
+    }
+    // What did not work is said and goes on: the screen is written anew every 10 s in any case.
+    lines.iter().for_each(|line| eprintln!("{line}"));
+    if duty.give_back || (duty.restore && crashed() && login::is_due(paths)) {
         return match login::give_back(paths, tty, &mut programs) {
             Ok(said) => {
                 eprintln!("{said}");
@@ -115,12 +124,11 @@ fn duty(duty: &Duties, paths: &Paths, tty: &str) -> ExitCode {
             }
         };
     }
-    let lines = if duty.prepare {
-        vt::prepare(paths, tty, &mut programs)
-    } else {
-        vt::restore(paths, tty, &mut programs)
-    };
-    // What did not work is said and goes on: the screen is written anew every 10 s in any case.
-    lines.iter().for_each(|line| eprintln!("{line}"));
     ExitCode::SUCCESS
+}
+
+/// How the console ended, as systemd tells ExecStopPost= (systemd.exec(5)).
+#[expect(clippy::disallowed_methods, reason = "systemd's own way to say what happened; no setting of ours")]
+fn crashed() -> bool {
+    std::env::var("SERVICE_RESULT").is_ok_and(|result| result != "success")
 }

@@ -5,6 +5,7 @@
 
 use std::process::{Command, Stdio};
 
+use console::banner::StatusScreen;
 use console::{Now, Snapshot, banner};
 
 use super::delivery::refuse_link;
@@ -28,8 +29,10 @@ pub(super) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Faul
         .ok_or_else(|| invalid("is missing"))?;
     let snapshot = Snapshot::parse(&bytes).map_err(|_| invalid("is not a snapshot"))?;
     let now = Now::read();
-    let issue_changed = write_changed(&paths.issue(), &banner::issue(&snapshot, now))?;
-    write_changed(&paths.motd(), &banner::motd(&snapshot, now))?;
+    // There while a console is on a virtual terminal: nobody is sent to a screen that is not there.
+    let screen = if paths.console_note().exists() { StatusScreen::Tty1 } else { StatusScreen::None };
+    let issue_changed = write_changed(&paths.issue(), &banner::issue(&snapshot, now, screen))?;
+    write_changed(&paths.motd(), &banner::motd(&snapshot, now, screen))?;
     if reload && issue_changed {
         tell_login_prompts(paths);
     }

@@ -3,6 +3,7 @@
 
 mod architecture;
 mod check;
+mod console_unit;
 mod crash;
 mod founder;
 mod handoff;

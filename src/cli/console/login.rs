@@ -44,6 +44,12 @@ pub(super) fn give_back(paths: &Paths, tty: &str, programs: &mut Programs) -> Re
     marked.and(started)
 }
 
+/// True once the conditions of the console's unit hold no more. A console that crashes then is not started again, and a start that is
+/// skipped tells nobody: systemd 252 happens to run OnSuccess= then, later ones need not.
+pub(super) fn is_due(paths: &Paths) -> bool {
+    paths.joined_marker().exists() || !paths.request().exists()
+}
+
 // === private ===
 
 /// A `ttyS` the kernel reserves but has no hardware for.
@@ -121,6 +127,17 @@ mod tests {
             assert_eq!((said.is_ok(), started), (true, vec![unit.to_owned()]));
             assert!(machine.paths.login_marker(tty).is_file());
         }
+    }
+
+    #[test]
+    fn a_login_is_due_without_a_request_and_once_joined() {
+        let machine = machine();
+        assert!(is_due(&machine.paths));
+        std::fs::create_dir_all(machine.paths.state_dir()).unwrap();
+        std::fs::File::create(machine.paths.request()).unwrap();
+        assert!(!is_due(&machine.paths));
+        std::fs::File::create(machine.paths.joined_marker()).unwrap();
+        assert!(is_due(&machine.paths));
     }
 
     #[test]
