@@ -22,6 +22,7 @@ use super::delivery;
 use super::firstboot::other_runs;
 use super::journald::UnitLog;
 use super::run::Run;
+use crate::durable_file;
 use crate::faults::{When, point};
 use crate::join::event::{Event, FirstbootEnd};
 use crate::join::fault::{Code, Fault};
@@ -104,6 +105,7 @@ impl InProcess {
             return Err(other_runs());
         }
         if known.is_none() {
+            durable_file::make_dir(&self.paths.firstboot_dir(), 0o700)?;
             run.write_note("before", &now.invocation)?;
             self.mark_started(run, attempt, sha256)?;
         }

@@ -40,7 +40,7 @@ const MEMBER: &[&str] = &[
     "/etc/stratum/node.yaml - 600 root:root",
     "/run/stratum/delivery d 700 root:root",
     "/run/stratum/delivery/attempt.json - 600 root:root",
-    "/run/stratum/firstboot d 755 root:root",
+    "/run/stratum/firstboot d 700 root:root",
     "/run/stratum/firstboot/<run> d 700 root:root",
     "/run/stratum/firstboot/<run>/before - 600 root:root",
     "/run/stratum/firstboot/<run>/end - 600 root:root",
