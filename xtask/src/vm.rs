@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// Tell each story this many times in a row.
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
+    /// Begin no story that would not be over after so many minutes; the ones left out are named.
+    #[arg(long, value_name = "MINUTES")]
+    within: Option<u64>,
     /// Keep the machines' disks.
     #[arg(long)]
     keep: bool,
@@ -68,6 +71,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     command.arg("--deb").arg(package(&dist, args, None)?);
     command.arg("--repeat").arg(args.repeat.to_string());
+    if let Some(minutes) = args.within {
+        command.arg("--within").arg(minutes.to_string());
+    }
     command.args(args.keep.then_some("--keep")).args(args.bless.then_some("--bless"));
     tell(&mut command)
 }

@@ -1,6 +1,6 @@
 //! What a story is told with: the cluster, machines, and a folder for what they leave.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
@@ -46,17 +46,20 @@ pub struct Lab {
 pub struct Machine<'a> {
     lab: &'a Lab,
     disks: Disks,
-    name: String,
+    artefacts: Artefacts,
 }
 
 // === impl Lab ===
 
 impl Lab {
+    /// How the names of its temporary folders begin.
+    pub const PREFIX: &str = "lab.";
+
     /// An empty folder below `settings.dir` named like the story.
     pub fn new(settings: &Settings, story: &str, base: &Base, accel: Accel) -> Result<Self> {
         let artefacts = Artefacts::fresh(settings.dir.join(story))?;
         let temp = tempfile::Builder::new()
-            .prefix("lab.")
+            .prefix(Self::PREFIX)
             .tempdir_in(&settings.dir)
             .context("temporary directory")?;
         Ok(Self { settings: settings.clone(), artefacts, base: base.clone(), accel, temp })
@@ -93,22 +96,27 @@ impl Lab {
         tree.write("usr/lib/systemd/system/stratum-firstboot.service", text)
     }
 
-    /// Writes the file system on disks of a machine that has never been started.
-    pub fn machine(&self, name: &str, tree: &Tree) -> Result<Machine<'_>> {
+    /// Writes the file system on disks of a machine that has never been started. What it leaves goes to the folder of the story.
+    pub fn machine(&self, tree: &Tree) -> Result<Machine<'_>> {
+        let disks = tree.disks(&self.temp.path().join("disks"))?;
+        Ok(Machine { lab: self, disks, artefacts: self.artefacts.clone() })
+    }
+
+    /// The same for one case of a story that has several: a folder of its own below the story's.
+    pub fn case(&self, name: &str, tree: &Tree) -> Result<Machine<'_>> {
         let disks = tree.disks(&self.temp.path().join(name))?;
-        Ok(Machine { lab: self, disks, name: name.to_owned() })
+        Ok(Machine { lab: self, disks, artefacts: Artefacts::fresh(self.artefacts.path(name))? })
     }
 
     /// Ends it: the disks go, or are kept when that was asked for.
     pub fn finish(self) {
         if self.settings.keep {
-            println!("  kept: {}", self.temp.keep().display());
+            let kept = self.artefacts.path("disks");
+            match std::fs::rename(self.temp.keep(), &kept) {
+                Ok(()) => println!("  disks: {}", kept.display()),
+                Err(error) => println!("  (the disks are lost: {error})"),
+            }
         }
-    }
-
-    /// The folder of what is made only for this run.
-    pub fn temp(&self) -> &Path {
-        self.temp.path()
     }
 }
 
@@ -122,7 +130,7 @@ impl Machine<'_> {
 
     /// The same with another clock or a cable that is not plugged in.
     pub fn switch_on_with(&self, start: Start<'_>, link: bool) -> Result<Vm> {
-        Vm::switch_on(self.lab.accel, &self.disks, start, link, &self.lab.artefacts)
-            .with_context(|| format!("switch on {}", self.name))
+        Vm::switch_on(self.lab.accel, &self.disks, start, link, &self.artefacts)
+            .context("switch the machine on")
     }
 }

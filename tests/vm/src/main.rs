@@ -1,8 +1,9 @@
 //! `stratum-vm`: tells stories. Started by `cargo xtask vm`, which builds what it needs; parses and prints, nothing else.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -36,12 +37,22 @@ struct Args {
     /// Tell each story this many times in a row
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
+    /// Begin no story that would not be over after so many minutes from now; the ones left out are named
+    #[arg(long, value_name = "MINUTES")]
+    within: Option<u64>,
     /// Keep the machines' disks
     #[arg(long)]
     keep: bool,
     /// Write the listing in docs/journal.md instead of comparing it
     #[arg(long)]
     bless: bool,
+}
+
+/// How one telling ended.
+enum Outcome {
+    Ok,
+    Failed,
+    NoTime,
 }
 
 fn main() -> ExitCode {
@@ -64,6 +75,7 @@ fn run(args: Args) -> Result<ExitCode> {
     let stories = chosen(&args.story)?;
     wait::register_signals()?;
     std::fs::create_dir_all(&args.dir).with_context(|| format!("create {}", args.dir.display()))?;
+    let _lock = alone(&args.dir)?;
     let base = Base::find_or_make(&args.dir.join("base"))?;
     let temp = tempfile::tempdir().context("temporary directory")?;
     let accel = Accel::find(qemu::PROGRAM.as_ref(), temp.path())?;
@@ -77,9 +89,16 @@ fn run(args: Args) -> Result<ExitCode> {
         keep: args.keep,
         bless: args.bless,
     };
+    let end = args.within.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let mut told = Vec::new();
     for round in 1..=args.repeat {
         for story in &stories {
+            let over = Instant::now() + Duration::from_secs(60 * story.minutes);
+            if end.is_some_and(|end| over > end) {
+                println!("\n==> {}: not told, there is no time left for it", story.name);
+                told.push((story.name, round, Duration::ZERO, Outcome::NoTime));
+                continue;
+            }
             println!("\n==> {} ({round} of {}): {}", story.name, args.repeat, story.about);
             let begin = Instant::now();
             let result = tell(story, &settings, &base, accel);
@@ -87,15 +106,38 @@ fn run(args: Args) -> Result<ExitCode> {
                 println!("  FAILED: {error:#}");
             }
             wait::check_signals()?;
-            told.push((story.name, round, begin.elapsed(), result.is_ok()));
+            let outcome = if result.is_ok() { Outcome::Ok } else { Outcome::Failed };
+            told.push((story.name, round, begin.elapsed(), outcome));
         }
     }
     println!("\n{:<16} {:>5} {:>8}  result", "story", "round", "time");
-    for (name, round, took, ok) in &told {
-        let result = if *ok { "ok" } else { "FAILED" };
+    for (name, round, took, outcome) in &told {
+        let result = match outcome {
+            Outcome::Ok => "ok",
+            Outcome::Failed => "FAILED",
+            Outcome::NoTime => "not told: no time left",
+        };
         println!("{name:<16} {round:>5} {:>6.1} s  {result}", took.as_secs_f64());
     }
-    Ok(if told.iter().all(|(.., ok)| *ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = told.iter().any(|(.., outcome)| matches!(outcome, Outcome::Failed));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// One at a time in this folder; what a killed run left of its machines is removed.
+fn alone(dir: &Path) -> Result<File> {
+    let path = dir.join(".lock");
+    let lock = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    if lock.try_lock().is_err() {
+        bail!("another `cargo xtask vm` works in {}", dir.display());
+    }
+    for entry in std::fs::read_dir(dir).context("the folder of the stories")? {
+        let entry = entry.context("the folder of the stories")?;
+        if entry.file_name().to_string_lossy().starts_with(Lab::PREFIX) {
+            std::fs::remove_dir_all(entry.path())
+                .with_context(|| format!("remove {}", entry.path().display()))?;
+        }
+    }
+    Ok(lock)
 }
 
 fn tell(story: &Story, settings: &Settings, base: &Base, accel: Accel) -> Result<()> {

@@ -72,6 +72,13 @@ impl Vm {
         told
     }
 
+    /// Tells the last part. What there is to be seen is kept in any case, and the machine is switched off.
+    pub fn tell_to_the_end<T>(mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let told = self.tell(part)?;
+        self.keep_journal()?;
+        Ok(told)
+    }
+
     /// Milliseconds since the kernel started, by the machine's clock.
     pub fn uptime_ms(&mut self) -> Result<u64> {
         let text = self.guest.sh("cat /proc/uptime")?;

@@ -11,7 +11,7 @@ const POSSIBLE: [&str; 2] = ["write its state", "write where the snapshot is"];
 /// Asks the helper for its most harmless verb as somebody. Exit code 0: it answered; 7: nobody was let in.
 const ASK: &str = r#"perl -MIO::Socket::UNIX -e '
     my $helper = IO::Socket::UNIX->new(Peer => "/run/stratum/helper.sock") or exit 7;
-    print $helper qq({"v":1,"verb":"reload-banner","reload":false}\n);
+    print $helper qq({"v":1,"verb":"reload-banner","args":{"reload":false}}\n);
     $helper->flush;
     shutdown $helper, 1;
     exit(join("", <$helper>) =~ /"ok"/ ? 0 : 8);

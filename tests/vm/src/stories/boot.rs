@@ -8,7 +8,7 @@ use crate::lab::Lab;
 use crate::tree::HOST_NAME;
 
 pub(super) fn tell(lab: &Lab) -> Result<()> {
-    let machine = lab.machine("plain", &lab.debian()?)?;
+    let machine = lab.machine(&lab.debian()?)?;
     let mut vm = machine.switch_on()?;
     vm.wait_until_up()?;
     println!("  the machine answers after {:.1} s", vm.age().as_secs_f64());

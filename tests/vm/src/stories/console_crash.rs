@@ -18,8 +18,8 @@ const LOGIN: Duration = Duration::from_secs(45);
 
 pub(super) fn tell(lab: &Lab) -> Result<()> {
     let founder = lab.founder("founder")?;
-    let machine = new_machine(lab, &founder, HOST_NAME)?;
-    machine.switch_on()?.tell(|vm| {
+    let machine = new_machine(lab, &founder)?;
+    machine.switch_on()?.tell_to_the_end(|vm| {
         let waiting = until_it_waits(vm, &founder)?;
         let code = format!("PAIRING CODE  {}", waiting.join.pairing);
         vm.wait_for_screen(1, &code, MOMENT)?;

@@ -24,9 +24,9 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
     let tree = installed_with(lab, &founder, &code)?;
     // Steps that take their time, as real ones do: their lines come one after the other.
     tree.write("etc/stratum/stand-in", "delay-ms=2000\n")?;
-    let machine = lab.machine(HOST_NAME, &tree)?;
+    let machine = lab.machine(&tree)?;
     drop(tree);
-    machine.switch_on()?.tell(|vm| story(lab, vm, &founder, &code))
+    machine.switch_on()?.tell_to_the_end(|vm| story(lab, vm, &founder, &code))
 }
 
 fn story(lab: &Lab, vm: &mut Vm, founder: &Founder, code: &str) -> Result<()> {
@@ -45,7 +45,6 @@ fn story(lab: &Lab, vm: &mut Vm, founder: &Founder, code: &str) -> Result<()> {
     the_delivery_is_in_place(vm)?;
     the_login_is_given_back(vm)?;
     checks::after_the_join(vm, code)?;
-    vm.keep_journal()?;
     listing::is_the_one_in_the_documents(lab, vm)
 }
 

@@ -7,15 +7,14 @@ use super::sentences::{
 };
 use crate::lab::Lab;
 use crate::qemu::Start;
-use crate::tree::HOST_NAME;
 
 /// The screen every PC has had since 1987, 80 columns and 25 rows: no driver of the graphics card.
 const VGA_TEXT: Start<'_> = Start { kernel_args: "modprobe.blacklist=bochs", clock: None };
 
 pub(super) fn tell(lab: &Lab) -> Result<()> {
     let founder = lab.founder("founder")?;
-    let machine = new_machine(lab, &founder, HOST_NAME)?;
-    machine.switch_on_with(VGA_TEXT, false)?.tell(|vm| {
+    let machine = new_machine(lab, &founder)?;
+    machine.switch_on_with(VGA_TEXT, false)?.tell_to_the_end(|vm| {
         vm.wait_until_up()?;
         let shown =
             vm.wait_for_snapshot("that it cannot reach the cluster", REGISTERED, |s| !s["fault"].is_null())?;

@@ -39,7 +39,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
     for (deb, name) in [(previous, "root/previous.deb"), (&lab.settings.deb, "root/current.deb")] {
         std::fs::copy(deb, tree.path(name)).with_context(|| format!("copy {}", deb.display()))?;
     }
-    let machine = lab.machine(HOST_NAME, &tree)?;
+    let machine = lab.machine(&tree)?;
     drop(tree);
 
     let mut vm = machine.switch_on()?;
@@ -49,8 +49,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
         installing_starts_an_agent_that_waits_for_a_request(vm)?;
         Ok((before, a_request_is_taken_without_a_restart(vm, &founder)?))
     })?;
-    let mut vm = after_a_reboot(vm, &machine)?;
-    vm.tell(|vm| {
+    after_a_reboot(vm, &machine)?.tell_to_the_end(|vm| {
         an_upgrade_goes_on_with_the_same_registration(vm, &founder, &waiting)?;
         removing_gives_everything_back_but_the_state(vm)?;
         installed_again_it_is_still_the_same(vm, &founder, &waiting)?;

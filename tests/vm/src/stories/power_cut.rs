@@ -37,7 +37,7 @@ fn one(lab: &Lab, name: &str, tell: fn(&Machine<'_>, &Founder) -> Result<()>) ->
     let tree = installed(lab, &founder)?;
     // Slow enough to be cut in a step.
     tree.write("etc/stratum/stand-in", "delay-ms=1000\n")?;
-    let machine = lab.machine(name, &tree)?;
+    let machine = lab.case(name, &tree)?;
     drop(tree);
     tell(&machine, &founder)
 }
@@ -54,8 +54,7 @@ fn before_registration(machine: &Machine<'_>, founder: &Founder) -> Result<()> {
     ensure!(founder.joins()?.is_empty(), "it has registered without a cable");
     vm.pull_the_plug();
 
-    let mut vm = machine.switch_on()?;
-    let joined = vm.tell(|vm| {
+    let joined = machine.switch_on()?.tell_to_the_end(|vm| {
         let waiting = until_it_waits(vm, founder)?;
         ensure!(vm.guest.sh(KEY)? == key, "the machine made another key");
         founder.approve(&waiting.join)?;
@@ -70,7 +69,7 @@ fn waiting(machine: &Machine<'_>, founder: &Founder) -> Result<()> {
     let before = vm.tell(|vm| until_it_waits(vm, founder))?;
     vm.pull_the_plug();
 
-    machine.switch_on()?.tell(|vm| {
+    machine.switch_on()?.tell_to_the_end(|vm| {
         shows_the_same_code(vm, "pending", &before)?;
         vm.wait_for_screen(1, &format!("PAIRING CODE  {}", before.join.pairing), MOMENT)?;
         founder.approve(&before.join)?;
@@ -90,7 +89,7 @@ fn approved(machine: &Machine<'_>, founder: &Founder) -> Result<()> {
     })?;
     vm.pull_the_plug();
 
-    machine.switch_on()?.tell(|vm| {
+    machine.switch_on()?.tell_to_the_end(|vm| {
         shows_the_same_code(vm, "approved", &before)?;
         founder.set_green(true)?;
         joins_as_the_same(vm, founder, &before)
@@ -108,7 +107,7 @@ fn delivering(machine: &Machine<'_>, founder: &Founder) -> Result<()> {
     })?;
     vm.pull_the_plug();
 
-    machine.switch_on()?.tell(|vm| joins_as_the_same(vm, founder, &before))
+    machine.switch_on()?.tell_to_the_end(|vm| joins_as_the_same(vm, founder, &before))
 }
 
 /// firstboot is in its third step. What it has half done must not be done again behind the administrator's back.
@@ -125,7 +124,7 @@ fn installing(machine: &Machine<'_>, founder: &Founder) -> Result<()> {
     })?;
     vm.pull_the_plug();
 
-    machine.switch_on()?.tell(|vm| {
+    machine.switch_on()?.tell_to_the_end(|vm| {
         let shown =
             vm.wait_for_snapshot("that the install was cut", REGISTERED, |s| s["state"] == "failed")?;
         ensure!(shown["pairingCode"] == before.join.pairing.as_str(), "it shows {}", shown["pairingCode"]);

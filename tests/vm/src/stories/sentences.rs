@@ -50,8 +50,8 @@ pub(super) fn request(tree: &Tree, founder: &Founder, code: &str) -> Result<()> 
 }
 
 /// A machine as stage 1 leaves it, on disks.
-pub(super) fn new_machine<'a>(lab: &'a Lab, founder: &Founder, name: &str) -> Result<Machine<'a>> {
-    lab.machine(name, &installed(lab, founder)?)
+pub(super) fn new_machine<'a>(lab: &'a Lab, founder: &Founder) -> Result<Machine<'a>> {
+    lab.machine(&installed(lab, founder)?)
 }
 
 /// Waits until the machine has shown itself to the founder, and both agree on the pairing code.

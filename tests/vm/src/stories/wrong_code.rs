@@ -6,16 +6,15 @@ use super::sentences::{
     MOMENT, REGISTERED, pairing_code_is_on_the_screen, request, say_figures, until_it_waits, until_joined,
 };
 use crate::lab::Lab;
-use crate::tree::HOST_NAME;
 
 pub(super) fn tell(lab: &Lab) -> Result<()> {
     let founder = lab.founder("founder")?;
     let elsewhere = lab.founder("founder-elsewhere")?;
     let tree = lab.node()?;
     request(&tree, &founder, &elsewhere.join_code()?)?;
-    let machine = lab.machine(HOST_NAME, &tree)?;
+    let machine = lab.machine(&tree)?;
 
-    machine.switch_on()?.tell(|vm| {
+    machine.switch_on()?.tell_to_the_end(|vm| {
         vm.wait_until_up()?;
         let shown = vm.wait_for_snapshot("that the code was not proven", REGISTERED, |s| {
             s["fault"]["code"] == "CODE_NOT_PROVEN"
