@@ -66,7 +66,8 @@ impl Canvas {
     ) {
         let text = two_sided(&format!("{} {state}", tag.text()), fact, width);
         if tag == Tag::Stopped {
-            return self.put(x, y, &text, bold().add_modifier(Modifier::REVERSED));
+            // Not bold: a virtual terminal keeps the bright bit on the letters, and dark grey on grey cannot be read.
+            return self.put(x, y, &text, Style::new().fg(Color::White).add_modifier(Modifier::REVERSED));
         }
         self.put(x, y, &text, bold());
         self.put(x, y, &cut(tag.text(), width), style_of(tag));

@@ -3,7 +3,7 @@
 //! Only printable ASCII and, with `View::boxes`, the eight box characters reach a cell. Never panics at any size.
 
 use ratatui::buffer::Buffer;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::{Color, Modifier, Style};
 
 use crate::canvas::{Canvas, bold, style_of};
 use crate::clock;
@@ -65,7 +65,8 @@ pub fn text_of(buffer: &Buffer) -> String {
         let mut line = String::new();
         for x in 0..buffer.area.width {
             let Some(cell) = buffer.cell((x, y)) else { continue };
-            let pixel = cell.symbol() == " " && cell.modifier == Modifier::REVERSED;
+            let pixel =
+                cell.symbol() == " " && cell.modifier == Modifier::REVERSED && cell.fg == Color::Reset;
             line.push_str(if pixel { "#" } else { cell.symbol() });
         }
         out.push_str(line.trim_end());
