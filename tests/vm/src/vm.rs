@@ -172,6 +172,13 @@ impl Vm {
         Picture::of_ppm(&bytes)
     }
 
+    fn keep_file(&mut self, path: &str, name: &str) -> Result<()> {
+        match self.guest.read(path)? {
+            Some(text) => self.artefacts.write(name, text),
+            None => Ok(()),
+        }
+    }
+
     /// Keeps a text.
     pub fn keep_text(&self, name: &str, text: &str) -> Result<()> {
         self.artefacts.write(name, text)
@@ -206,6 +213,8 @@ impl Vm {
             ("picture", self.keep_picture("tty1")),
             ("journal", self.keep_journal()),
             ("screen", self.keep_screen("tty1").map(drop)),
+            ("snapshot", self.keep_file("/run/stratum-join/snapshot.json", "snapshot.json")),
+            ("banner", self.keep_file("/run/stratum-join/issue", "issue.txt")),
         ];
         for (what, result) in kept {
             if let Err(error) = result {

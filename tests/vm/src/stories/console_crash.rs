@@ -32,7 +32,10 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
         while killed < KILLS && kill_the_console(vm)? {
             killed += 1;
         }
-        println!("  the console was killed {killed} times");
+        println!(
+            "  the console was killed {killed} times{}",
+            if killed < KILLS { ", then systemd gave it up" } else { "" }
+        );
         let screen = vm.wait_for_screen(1, &format!("{HOST_NAME} login:"), LOGIN)?;
         ensure!(screen.shows(&waiting.join.pairing), "the login on tty1 has no banner:\n{}", screen.text());
         vm.keep_screen("tty1-after-six-kills")?;
