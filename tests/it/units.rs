@@ -85,20 +85,27 @@ fn a_member_starts_nothing_of_the_join_and_a_machine_without_a_request_starts_th
 }
 
 #[test]
-fn the_login_on_tty1_starts_whenever_the_console_does_not() {
+fn the_login_starts_whenever_the_console_does_not() {
     let console = values("stratum-join-console@.service", "ConditionPathExists");
-    let getty = values("getty@tty1.service.d/10-stratum-join.conf", "ConditionPathExists");
-    // `|`: any one of them is enough. Each condition of the console has its opposite there, but for the terminal itself: without a
-    // tty1 there is no login on it either.
-    for condition in console.iter().filter(|condition| *condition != "/dev/%I") {
-        let condition = condition.replace("%i", "tty1");
-        let opposite = match condition.strip_prefix('!') {
-            Some(path) => format!("|{path}"),
-            None => format!("|!{condition}"),
-        };
-        assert!(getty.contains(&opposite), "{opposite} is not among {getty:?}");
+    for (drop_in, instance) in [("getty@tty1.service.d", "tty1"), ("serial-getty@.service.d", "%i")] {
+        let login = values(&format!("{drop_in}/10-stratum-join.conf"), "ConditionPathExists");
+        // `|`: any one of them is enough. Each condition of the console has its opposite there, but for the terminal itself: without a
+        // terminal there is no login on it either.
+        for condition in console.iter().filter(|condition| *condition != "/dev/%I") {
+            let condition = condition.replace("%i", instance);
+            let opposite = match condition.strip_prefix('!') {
+                Some(path) => format!("|{path}"),
+                None => format!("|!{condition}"),
+            };
+            assert!(login.contains(&opposite), "{opposite} is not among {login:?}");
+        }
+        // A console that is not enabled, or masked, takes nobody's login.
+        let unit = format!("stratum-join-console@{instance}.service");
+        assert!(login.contains(&format!("|!/etc/systemd/system/getty.target.wants/{unit}")), "{login:?}");
+        let masked = values(&format!("{drop_in}/10-stratum-join.conf"), "ConditionPathIsSymbolicLink");
+        assert_eq!(masked, [format!("|/etc/systemd/system/{unit}")]);
+        assert!(login.iter().all(|condition| condition.starts_with('|')));
     }
-    assert!(getty.iter().all(|condition| condition.starts_with('|')));
     // A conflict would win over the conditions: a machine that is not joining would have neither.
     for unit in words("stratum-join-console@.service", "Conflicts") {
         assert!(!unit.contains("getty"), "{unit}");

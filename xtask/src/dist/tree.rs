@@ -23,6 +23,10 @@ const FILES: &[(&str, &str)] = &[
         "systemd/getty@tty1.service.d/10-stratum-join.conf",
         "usr/lib/systemd/system/getty@tty1.service.d/10-stratum-join.conf",
     ),
+    (
+        "systemd/serial-getty@.service.d/10-stratum-join.conf",
+        "usr/lib/systemd/system/serial-getty@.service.d/10-stratum-join.conf",
+    ),
     ("systemd/stratum-join.preset", "usr/lib/systemd/system-preset/50-stratum-join.preset"),
     ("systemd/stratum-join.sysusers.conf", "usr/lib/sysusers.d/stratum-join.conf"),
     ("systemd/stratum-join.tmpfiles.conf", "usr/lib/tmpfiles.d/stratum-join.conf"),
