@@ -17,15 +17,16 @@ const PREVIOUS: &str = "0.0.9";
 /// Boot a real machine in QEMU and tell a story about it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A story's name; `all`; or `list`
-    story: String,
+    /// Names of stories; `all`; or `list`
+    #[arg(required = true, value_name = "STORY")]
+    stories: Vec<String>,
     /// How our package is built: release is what ships, dev is for a story in the making.
     #[arg(long, value_enum, default_value = "release")]
     profile: Build,
     /// Tell each story this many times in a row.
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
-    /// Begin no story that would not be over after so many minutes; the ones left out are named.
+    /// After the first story begin none that would not be over after so many minutes; the ones left out are named.
     #[arg(long, value_name = "MINUTES")]
     within: Option<u64>,
     /// Keep the machines' disks.
@@ -49,24 +50,24 @@ enum Build {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let programs = workspace.bin_dir(Profile::Dev);
-    if args.story == "list" {
+    if args.stories == ["list"] {
         build(&workspace, &["stratum-vm"])?;
-        return tell(stories(&programs, &workspace, "list").arg("--deb=").arg("--programs="));
+        return tell(&mut stories(&programs, &workspace, &args.stories));
     }
     if !rustix::process::geteuid().is_root() {
         bail!(
             "a machine's file system belongs to root, and packages are installed in a chroot: this needs root.\n\
              As you are now: sudo --preserve-env=PATH,CARGO_HOME,RUSTUP_HOME cargo xtask vm {}",
-            args.story
+            args.stories.join(" ")
         );
     }
     packages::ensure(&[packages::BUILD, packages::DIST, packages::VM], args.yes)?;
     build(&workspace, &["stratum-vm", "lab-founder", "firstboot-stand-in"])?;
     let dist = workspace.target.join("dist");
-    let mut command = stories(&programs, &workspace, &args.story);
+    let mut command = stories(&programs, &workspace, &args.stories);
     command.arg("--programs").arg(&programs);
     // The older one first: what is left in target/dist is the one that ships.
-    if matches!(args.story.as_str(), "package" | "all") {
+    if args.stories.iter().any(|name| name == "package" || name == "all") {
         command.arg("--previous").arg(package(&dist, args, Some(PREVIOUS))?);
     }
     command.arg("--deb").arg(package(&dist, args, None)?);
@@ -106,9 +107,9 @@ fn build(workspace: &Workspace, packages: &[&str]) -> Result<()> {
     run_command(&mut command)
 }
 
-fn stories(programs: &Path, workspace: &Workspace, story: &str) -> Command {
+fn stories(programs: &Path, workspace: &Workspace, stories: &[String]) -> Command {
     let mut command = Command::new(programs.join("stratum-vm"));
-    command.arg(story).arg("--dir").arg(workspace.target.join("vm"));
+    command.args(stories).arg("--dir").arg(workspace.target.join("vm"));
     command.arg("--repository").arg(&workspace.root);
     command
 }

@@ -17,17 +17,18 @@ use stratum_vm::{qemu, wait};
 #[derive(Parser)]
 #[command(name = "stratum-vm")]
 struct Args {
-    /// A story's name, `all`, or `list`
-    story: String,
+    /// Names of stories, `all`, or `list`
+    #[arg(required = true)]
+    stories: Vec<String>,
     /// Our package
     #[arg(long, value_name = "FILE")]
-    deb: PathBuf,
+    deb: Option<PathBuf>,
     /// The same in an older version, for the story of the package
     #[arg(long, value_name = "FILE")]
     previous: Option<PathBuf>,
     /// Where lab-founder, stratumctl and firstboot-stand-in are
     #[arg(long, value_name = "DIR")]
-    programs: PathBuf,
+    programs: Option<PathBuf>,
     /// Where images and artefacts go
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -37,7 +38,7 @@ struct Args {
     /// Tell each story this many times in a row
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
-    /// Begin no story that would not be over after so many minutes from now; the ones left out are named
+    /// After the first story begin none that would not be over so many minutes from now; the ones left out are named
     #[arg(long, value_name = "MINUTES")]
     within: Option<u64>,
     /// Keep the machines' disks
@@ -66,13 +67,13 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<ExitCode> {
-    if args.story == "list" {
+    if args.stories == ["list"] {
         for story in STORIES {
             println!("{:<14} {}", story.name, story.about);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let stories = chosen(&args.story)?;
+    let stories = chosen(&args.stories)?;
     wait::register_signals()?;
     std::fs::create_dir_all(&args.dir).with_context(|| format!("create {}", args.dir.display()))?;
     let _lock = alone(&args.dir)?;
@@ -81,8 +82,8 @@ fn run(args: Args) -> Result<ExitCode> {
     let accel = Accel::find(qemu::PROGRAM.as_ref(), temp.path())?;
     println!("machine: {}", if accel == Accel::Kvm { "KVM" } else { "emulation (KVM does not work here)" });
     let settings = Settings {
-        programs: args.programs,
-        deb: args.deb,
+        programs: args.programs.context("--programs is missing")?,
+        deb: args.deb.context("--deb is missing")?,
         previous: args.previous,
         dir: args.dir,
         repository: args.repository,
@@ -94,7 +95,7 @@ fn run(args: Args) -> Result<ExitCode> {
     for round in 1..=args.repeat {
         for story in &stories {
             let over = Instant::now() + Duration::from_secs(60 * story.minutes);
-            if end.is_some_and(|end| over > end) {
+            if !told.is_empty() && end.is_some_and(|end| over > end) {
                 println!("\n==> {}: not told, there is no time left for it", story.name);
                 told.push((story.name, round, Duration::ZERO, Outcome::NoTime));
                 continue;
@@ -150,11 +151,15 @@ fn tell(story: &Story, settings: &Settings, base: &Base, accel: Accel) -> Result
     })
 }
 
-fn chosen(name: &str) -> Result<Vec<&'static Story>> {
-    let found: Vec<_> = STORIES.iter().filter(|story| name == "all" || story.name == name).collect();
-    if found.is_empty() {
-        let names: Vec<_> = STORIES.iter().map(|story| story.name).collect();
-        bail!("no story is called {name}; there are: {}", names.join(", "));
+fn chosen(names: &[String]) -> Result<Vec<&'static Story>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        let found: Vec<_> = STORIES.iter().filter(|story| name == "all" || story.name == name).collect();
+        if found.is_empty() {
+            let names: Vec<_> = STORIES.iter().map(|story| story.name).collect();
+            bail!("no story is called {name}; there are: {}", names.join(", "));
+        }
+        chosen.extend(found);
     }
-    Ok(found)
+    Ok(chosen)
 }
