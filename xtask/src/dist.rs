@@ -4,6 +4,7 @@
 //! same bytes. Writes only below the target directory.
 
 mod deb;
+mod notices;
 mod rpm;
 mod tree;
 

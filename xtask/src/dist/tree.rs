@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Dist, output_of, run_command};
+use super::{Dist, notices, output_of, run_command};
 
 /// Files of the repository, and where each lies on a node.
 const FILES: &[(&str, &str)] = &[
@@ -77,6 +77,9 @@ pub(super) fn stage(dist: &Dist, programs: &Path, manual: &Path, tree: &Path) ->
             gzip(&tree.join(to))?;
         }
     }
+    let notices = tree.join("usr/share/doc/stratum-join/third-party-licences");
+    write(&notices, notices::text(&dist.workspace)?.as_bytes(), 0o644)?;
+    gzip(&notices)?;
     for (link, target) in LINKS {
         let link = tree.join(link);
         make_parent(&link)?;
