@@ -66,6 +66,20 @@ fn side_screens_look_as_they_were_approved() {
 }
 
 #[test]
+fn a_clock_that_is_decades_wrong_counts_nothing_down() {
+    let mut s = pending();
+    s.clock.synced = Synced::Unknown;
+    for (wall, countdown) in
+        [("2026-11-29T10:55:15Z", true), ("1970-01-01T00:01:00Z", false), ("2039-01-01T00:00:00Z", false)]
+    {
+        let now = console::Now { boot_ms: s.written_mono, wall: wall.parse().unwrap() };
+        let screen = render_text(&s, 80, 24, false, now);
+        assert!(screen.contains("Expires 2026-11-30 22:10Z"), "{wall}:\n{screen}");
+        assert_eq!(screen.contains("22:10Z (in "), countdown, "{wall}:\n{screen}");
+    }
+}
+
+#[test]
 fn variants_look_as_they_were_approved() {
     let now = at("10:55:15Z");
     let mut out = String::new();

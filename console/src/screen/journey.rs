@@ -81,14 +81,17 @@ pub(super) fn pending(s: &Snapshot, view: &View, width: usize) -> Page {
     page
 }
 
-/// `Expires 2026-11-30 22:10Z (in 35 h 14 min) if nobody approves it.`; no countdown by a clock known to be wrong.
+/// A registration that expires later than this, or has already, is one seen by a wrong clock: codes live for days.
+const LONGEST: i64 = 60 * 24 * 3600;
+
+/// `Expires 2026-11-30 22:10Z (in 35 h 14 min) if nobody approves it.`; no countdown by a clock that is wrong.
 fn expires(at: &str, s: &Snapshot, view: &View) -> String {
     match at.parse::<jiff::Timestamp>() {
-        Ok(at) if s.clock.synced == Synced::No => {
-            format!("Expires {} if nobody approves it.", clock::date_minute(at))
-        }
         Ok(at) => {
             let left = at.duration_since(view.now.wall).as_secs();
+            if s.clock.synced == Synced::No || !(0..=LONGEST).contains(&left) {
+                return format!("Expires {} if nobody approves it.", clock::date_minute(at));
+            }
             format!(
                 "Expires {} (in {}) if nobody approves it.",
                 clock::date_minute(at),
