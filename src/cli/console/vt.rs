@@ -1,7 +1,7 @@
 //! Keeps messages of the kernel and of systemd off the virtual terminal that the console draws on, and undoes it.
 //!
-//! Touches the console log level (`/proc/sys/kernel/printk`), where the kernel's messages go (`setlogcons`), whether PID 1 prints
-//! status lines (`SetShowStatus`), and its own note of what was before, `/run/stratum/console.json`: root's, because the shared
+//! Touches where the kernel's messages go (`setlogcons`), without that program the console log level (`/proc/sys/kernel/printk`), whether
+//! PID 1 prints status lines (`SetShowStatus`), and its own note of what was before, `/run/stratum/console.json`: root's, because the shared
 //! directory beside it is not. Must never leave less than it found: the note is written before anything is changed, is kept by
 //! a console that is started again, and is used by the last console that ends.
 
@@ -12,7 +12,8 @@ use super::programs::Programs;
 use crate::durable_file;
 use crate::paths::Paths;
 
-/// Messages above this level are not printed on any console while the screen is up. 4 is what `quiet` sets: errors and worse.
+/// Where messages cannot be sent elsewhere, those above this level are not printed while the screen is up, on no console of the machine:
+/// the second best. 4 is what `quiet` sets: errors and worse.
 const LEVEL: u8 = 4;
 /// Messages go to this terminal meanwhile: Alt+F8 shows them. logind starts logins on 1 to 6 only.
 const ASIDE: &str = "tty8";
@@ -24,7 +25,7 @@ const MAX_NOTE: u64 = 4096;
 /// What was before, and who needs it changed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
-    /// The console log level; `None` when it was low enough and is left alone.
+    /// The console log level; `None` when it is left alone.
     level: Option<u8>,
     /// Status lines of PID 1 are stopped.
     status: bool,
@@ -39,11 +40,8 @@ pub(super) fn prepare(paths: &Paths, tty: &str, programs: &mut Programs) -> Vec<
     }
     let mut lines = Vec::new();
     let _lock = lock(paths);
-    let mut note = read(paths).unwrap_or_else(|| Note {
-        level: level(paths).filter(|level| *level > LEVEL),
-        status: status_lines_come_to(paths, tty),
-        terminals: Vec::new(),
-    });
+    let status = status_lines_come_to(paths, tty);
+    let mut note = read(paths).unwrap_or(Note { level: None, status, terminals: Vec::new() });
     if !note.terminals.iter().any(|name| name == tty) {
         note.terminals.push(tty.to_owned());
     }
@@ -51,26 +49,16 @@ pub(super) fn prepare(paths: &Paths, tty: &str, programs: &mut Programs) -> Vec<
         // What cannot be put back is not changed.
         return vec![format!("{error}: messages of the kernel may stand on {tty} for up to 10 s")];
     }
-    if let Some(before) = note.level {
-        match set_level(paths, LEVEL) {
-            Ok(()) => {
-                lines.push(format!("console log level {before} -> {LEVEL} while the screen is on {tty}"))
-            }
-            Err(error) => lines.push(error),
-        }
-    }
     // The kernel goes by the redirection only if that terminal exists, and opening it makes it.
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    if let Err(errno) = rustix::fs::open(paths.device(ASIDE), flags, Mode::empty()) {
-        lines.push(format!(
-            "cannot open {ASIDE} for the messages of the kernel: {}",
-            durable_file::plain(errno)
-        ));
-    }
-    match programs.run("setlogcons", &[ASIDE_NUMBER]) {
+    let aside = rustix::fs::open(paths.device(ASIDE), flags, Mode::empty())
+        .map_err(|errno| format!("cannot open {ASIDE}: {}", durable_file::plain(errno)))
+        .and_then(|_| programs.run("setlogcons", &[ASIDE_NUMBER]));
+    match aside {
         Ok(_) => lines.push(format!("messages of the kernel go to {ASIDE} while the screen is on {tty}")),
         Err(error) => {
-            lines.push(format!("messages of the kernel may stand on {tty} for up to 10 s: {error}"))
+            lines.push(format!("messages of the kernel may stand on {tty} for up to 10 s: {error}"));
+            lines.extend(lower_level(paths, &mut note).err());
         }
     }
     if note.status {
@@ -124,6 +112,14 @@ fn status_lines_come_to(paths: &Paths, tty: &str) -> bool {
 /// The first of the four numbers (kernel: Documentation/admin-guide/sysctl/kernel.rst, printk).
 fn level(paths: &Paths) -> Option<u8> {
     read_text(&paths.printk())?.split_whitespace().next()?.parse().ok()
+}
+
+/// Notes what it was, then lowers it. A level that is low enough is left alone.
+fn lower_level(paths: &Paths, note: &mut Note) -> Result<(), String> {
+    let Some(before) = level(paths).filter(|level| *level > LEVEL) else { return Ok(()) };
+    note.level = Some(before);
+    save(paths, note)?;
+    set_level(paths, LEVEL)
 }
 
 /// One number sets the first only.
@@ -214,6 +210,10 @@ mod tests {
             prepare(&self.paths, tty, &mut self.programs(Ok(String::new())))
         }
 
+        fn prepare_without_programs(&self, tty: &str) -> Vec<String> {
+            prepare(&self.paths, tty, &mut self.programs(Err("is not installed".into())))
+        }
+
         fn restore(&self, tty: &str) -> Vec<String> {
             restore(&self.paths, tty, &mut self.programs(Ok(String::new())))
         }
@@ -227,19 +227,27 @@ mod tests {
     fn what_was_before_is_put_back_and_the_note_is_gone() {
         let machine = Machine::new("7\t4\t1\t7\n", "ttyS0 tty0\n");
         machine.prepare("tty1");
-        assert_eq!(level(&machine.paths), Some(4));
         assert_eq!(machine.ran(), ["setlogcons 8", "busctl no"]);
         assert!(machine.restore("tty1").is_empty());
-        assert_eq!(level(&machine.paths), Some(7));
         assert_eq!(machine.ran(), ["setlogcons 0", "busctl "]);
         assert!(!machine.paths.console_note().exists());
+        assert_eq!(level(&machine.paths), Some(7), "other consoles keep their messages");
+    }
+
+    #[test]
+    fn without_setlogcons_the_level_is_lowered_and_put_back() {
+        let machine = Machine::new("7 4 1 7", "tty0");
+        machine.prepare_without_programs("tty1");
+        assert_eq!(level(&machine.paths), Some(4));
+        machine.restore("tty1");
+        assert_eq!(level(&machine.paths), Some(7));
     }
 
     #[test]
     fn a_console_that_was_killed_before_it_restored_keeps_the_first_note() {
         let machine = Machine::new("7 4 1 7", "tty0");
-        machine.prepare("tty1");
-        machine.prepare("tty1");
+        machine.prepare_without_programs("tty1");
+        machine.prepare_without_programs("tty1");
         machine.restore("tty1");
         assert_eq!(level(&machine.paths), Some(7));
     }
@@ -247,12 +255,12 @@ mod tests {
     #[test]
     fn a_level_that_is_low_is_not_raised_and_one_that_was_set_meanwhile_stays() {
         let quiet = Machine::new("1 4 1 7", "tty0");
-        quiet.prepare("tty1");
+        quiet.prepare_without_programs("tty1");
         assert_eq!(level(&quiet.paths), Some(1));
         quiet.restore("tty1");
         assert_eq!(level(&quiet.paths), Some(1));
         let touched = Machine::new("7 4 1 7", "tty0");
-        touched.prepare("tty1");
+        touched.prepare_without_programs("tty1");
         set_level(&touched.paths, 6).unwrap();
         touched.restore("tty1");
         assert_eq!(level(&touched.paths), Some(6));
@@ -273,9 +281,9 @@ mod tests {
         machine.prepare("tty3");
         machine.ran();
         machine.restore("tty1");
-        assert_eq!((level(&machine.paths), machine.ran()), (Some(4), vec![]));
+        assert_eq!(machine.ran(), Vec::<String>::new());
         machine.restore("tty3");
-        assert_eq!((level(&machine.paths), machine.ran().len()), (Some(7), 2));
+        assert_eq!(machine.ran(), ["setlogcons 0", "busctl "]);
     }
 
     #[test]
@@ -288,7 +296,7 @@ mod tests {
     #[test]
     fn what_does_not_work_is_said_and_the_rest_is_done() {
         let machine = Machine::new("7 4 1 7", "tty0");
-        let lines = prepare(&machine.paths, "tty1", &mut machine.programs(Err("is not installed".into())));
+        let lines = machine.prepare_without_programs("tty1");
         assert_eq!(level(&machine.paths), Some(4));
         assert_eq!(lines.iter().filter(|line| line.contains("is not installed")).count(), 2);
         assert_eq!(machine.restore("tty1"), Vec::<String>::new());
