@@ -50,7 +50,9 @@ pub fn motd(s: &Snapshot, now: Now, screen: StatusScreen) -> String {
     let Some(mut rows) = rows(s, screen) else { return String::new() };
     stamp(&mut rows, now);
     rows.push(String::new());
-    rows.push(" stratum-installer join --check     check the saved join code".into());
+    if !facts::nobody_asked(s) {
+        rows.push(" stratum-installer join --check     check the saved join code".into());
+    }
     rows.push(" stratum-join status                show this again".into());
     format!("\n{}\n\n", rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n"))
 }

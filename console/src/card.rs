@@ -58,7 +58,10 @@ pub fn card(s: &Snapshot, liveness: Liveness, now: Now, keys: Option<&str>) -> S
     if let (Some(reason), State::Rejected) = (&s.registration.reject_reason, s.state) {
         foreign(&mut rows, "REASON", reason.as_str());
     }
-    value(&mut rows, "MACHINE", &machine(s), 2);
+    // Before the hardware is read there is nothing to say, and "unknown" would read as if something were wrong.
+    if s.machine.serial.is_some() || s.machine.release.is_some() || s.network.primary.is_some() {
+        value(&mut rows, "MACHINE", &machine(s), 2);
+    }
     value(&mut rows, "CLUSTER", &cluster(s), 2);
     if let Some(since) = s.network.failing_since_mono.filter(|_| s.state != State::Joined) {
         let age = clock::hms(now.since(since));

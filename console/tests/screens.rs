@@ -278,6 +278,28 @@ fn nobody_is_sent_to_a_status_screen_that_is_not_there() {
 }
 
 #[test]
+fn a_machine_that_nobody_asked_to_join_names_the_command_and_nothing_that_is_not_there() {
+    let s = Snapshot {
+        state: State::Starting,
+        headline: "no join was asked for".into(),
+        next: vec!["Give this machine a join code:".into(), "stratum-installer join".into()],
+        ..Snapshot::default()
+    };
+    let now = at("10:55:15Z");
+    for text in [
+        banner::issue(&s, now, StatusScreen::None),
+        banner::motd(&s, now, StatusScreen::None),
+        card(&s, Liveness::Alive, now, None),
+    ] {
+        assert!(
+            text.contains("NO JOIN WAS ASKED FOR") && text.contains(" stratum-installer join\n"),
+            "{text}"
+        );
+        assert!(!text.contains("unknown") && !text.contains("--check"), "{text}");
+    }
+}
+
+#[test]
 fn the_stamp_alone_is_no_new_banner() {
     let s = pending();
     assert_ne!(
