@@ -188,6 +188,8 @@ impl App {
     /// A key was pressed.
     pub(super) fn key(&mut self, key: Key) -> Action {
         self.key_at = self.view.now.boot_ms;
+        // Who presses a key may do so because something else wrote to the terminal.
+        self.repaint = true;
         let armed =
             self.armed.take().filter(|(_, until)| self.view.now.boot_ms < *until).map(|(armed, _)| armed);
         self.view.notice = None;
@@ -220,7 +222,7 @@ impl App {
             (Key::Letter('u'), _) => self.scroll(true),
             (Key::Letter('j'), _) => self.scroll(false),
             (Key::Letter('f'), _) => self.view.scroll = 0,
-            _ => self.repaint = true,
+            _ => {}
         }
         Action::None
     }
@@ -355,6 +357,17 @@ mod tests {
         {
             assert_eq!(app.key(Key::Letter(key)), Action::None);
             assert_eq!(app.view.screen, screen);
+        }
+    }
+
+    #[test]
+    fn every_key_writes_the_whole_screen_anew() {
+        let (mut app, _dir, _told) = app(State::Pending, |_, _| {});
+        app.take_repaint();
+        for key in [Key::Letter('l'), Key::Letter('u'), Key::Letter('t'), Key::Back, Key::Enter, Key::Other] {
+            app.key(key);
+            assert!(app.take_repaint(), "{key:?}");
+            assert!(!app.take_repaint());
         }
     }
 
