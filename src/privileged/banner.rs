@@ -31,9 +31,11 @@ pub(super) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Faul
     let now = Now::read();
     // There while a console is on a virtual terminal: nobody is sent to a screen that is not there.
     let screen = if paths.console_note().exists() { StatusScreen::Tty1 } else { StatusScreen::None };
-    let issue_changed = write_changed(&paths.issue(), &banner::issue(&snapshot, now, screen))?;
+    write_changed(&paths.issue(), &banner::issue(&snapshot, now, screen))?;
     write_changed(&paths.motd(), &banner::motd(&snapshot, now, screen))?;
-    if reload && issue_changed {
+    // Also when the file had this text already: a request without `reload`, sent for an older snapshot, may have written it. A prompt
+    // that shows it is not drawn again (agetty compares).
+    if reload {
         tell_login_prompts(paths);
     }
     Ok(())
@@ -41,7 +43,7 @@ pub(super) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Faul
 
 // === private ===
 
-fn write_changed(path: &std::path::Path, text: &str) -> Result<bool, Fault> {
+fn write_changed(path: &std::path::Path, text: &str) -> Result<(), Fault> {
     if text.len() > MAX_TEXT {
         return Err(Fault::new(Code::Local, format!("the text for {} is longer than 2 KiB", path.display())));
     }
@@ -50,11 +52,11 @@ fn write_changed(path: &std::path::Path, text: &str) -> Result<bool, Fault> {
     if let Ok(Some(old)) = durable_file::read_own(path, MAX_TEXT as u64)
         && old == text.as_bytes()
     {
-        return Ok(false);
+        return Ok(());
     }
     durable_file::sweep_of(path)?;
     durable_file::write_volatile(path, text.as_bytes(), 0o644, "banner-write")?;
-    Ok(true)
+    Ok(())
 }
 
 /// A login prompt that nobody types at is drawn anew (agetty(8), `--reload`). Only root can, and only a real machine has such prompts; that
