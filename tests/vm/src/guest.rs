@@ -174,7 +174,11 @@ impl Guest {
         if !matches!(read, Ok(1..)) {
             // Half a line is lost: the next call starts anew.
             self.link = None;
-            bail!("no answer in {} ms", limit.as_millis());
+        }
+        match read {
+            Ok(0) => bail!("the machine is gone"),
+            Ok(_) => {}
+            Err(_) => bail!("no answer in {} ms", limit.as_millis()),
         }
         serde_json::from_str(&line).context("no JSON")
     }

@@ -60,11 +60,13 @@ fn kill_the_console(vm: &mut Vm) -> Result<bool> {
             |key: &str| said.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
         Ok(match (value("ActiveState=").as_str(), value("MainPID=").as_str()) {
             ("active", pid) if pid != "0" => Some(Some(pid.to_owned())),
-            ("failed", _) => Some(None),
+            ("failed" | "inactive", _) => Some(None),
             _ => None,
         })
     })?;
     let Some(pid) = pid else { return Ok(false) };
+    // Somebody sees it, and then it dies.
+    vm.wait_for_screen(1, "PAIRING CODE", MOMENT)?;
     vm.guest.sh(&format!("kill -KILL {pid}"))?;
     // Until systemd has seen it, the unit still names it.
     wait::until("systemd to notice", MOMENT, || {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::sentences::{MOMENT, REGISTERED, Waiting, until_it_waits};
+use super::sentences::{MOMENT, REGISTERED, Waiting, pairing_code_is_on_the_screen, until_it_waits};
 use crate::founder::Founder;
 use crate::lab::{Lab, Machine};
 use crate::tree::HOST_NAME;
@@ -24,6 +24,7 @@ const STAYS: [&str; 3] = [
     // agetty's own file.
     "/run/agetty.reload",
 ];
+const CONSOLE: &str = "stratum-join-console@tty1.service";
 const KEY: &str = "sha256sum < /var/lib/stratum/join/identity/key.pem";
 const INSTALL: Duration = Duration::from_secs(180);
 
@@ -101,7 +102,8 @@ fn a_request_is_taken_without_a_restart(vm: &mut Vm, founder: &Founder) -> Resul
 
 /// With the console on tty1, as on a machine that joins.
 fn after_a_reboot(mut vm: Vm, machine: &Machine<'_>) -> Result<Vm> {
-    vm.guest.sh("systemctl poweroff")?;
+    // The guest agent may be gone before it has answered.
+    let _ = vm.guest.run("systemctl", &["poweroff", "--no-block"]);
     wait::until("the machine to switch itself off", INSTALL, || Ok(vm.is_off().then_some(())))?;
     drop(vm);
     let mut vm = machine.switch_on()?;
@@ -117,7 +119,7 @@ fn an_upgrade_goes_on_with_the_same_registration(
     let code = format!("PAIRING CODE  {}", waiting.join.pairing);
     vm.wait_for_snapshot("that it waits", REGISTERED, |s| s["state"] == "pending")?;
     vm.wait_for_screen(1, &code, MOMENT)?;
-    let (pid, key) = (agent(vm)?, vm.guest.sh(KEY)?);
+    let (pid, key, console) = (agent(vm)?, vm.guest.sh(KEY)?, main_pid(vm, CONSOLE)?);
     let old = vm.guest.sh("dpkg-query --show --showformat='${Version}' stratum-join")?;
     dpkg(vm, "--install /root/current.deb")?;
     let new = vm.guest.sh("dpkg-query --show --showformat='${Version}' stratum-join")?;
@@ -126,7 +128,11 @@ fn an_upgrade_goes_on_with_the_same_registration(
     ensure!(agent(vm)? != pid, "the old agent still runs");
     ensure!(vm.guest.sh(KEY)? == key, "the upgrade changed the client key");
     is_the_same(vm, founder, waiting)?;
-    vm.wait_for_screen(1, &code, MOMENT)?;
+    wait::until("the new console", MOMENT, || {
+        let now = main_pid(vm, CONSOLE)?;
+        Ok((now != console && now.trim() != "0").then_some(()))
+    })?;
+    pairing_code_is_on_the_screen(vm, &waiting.join.pairing)?;
     vm.keep_screen("tty1-upgraded")?;
     nothing_has_failed(vm)
 }
@@ -191,7 +197,11 @@ fn dpkg(vm: &mut Vm, what: &str) -> Result<String> {
 }
 
 fn agent(vm: &mut Vm) -> Result<String> {
-    vm.guest.sh("systemctl show -P MainPID stratum-join.service")
+    main_pid(vm, "stratum-join.service")
+}
+
+fn main_pid(vm: &mut Vm, unit: &str) -> Result<String> {
+    vm.guest.sh(&format!("systemctl show -P MainPID {unit}"))
 }
 
 fn everything(vm: &mut Vm) -> Result<BTreeSet<String>> {
