@@ -64,9 +64,27 @@ impl Inventory {
     /// SHA-256 over the compact JSON with sorted keys, without `generation` and without the details of warnings.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
+        self.digest_but(&[])
+    }
+
+    /// The same without what a bad cable changes from one minute to the next: link, speed and routes of the NICs, and the warnings.
+    #[must_use]
+    pub fn steady_digest(&self) -> [u8; 32] {
+        self.digest_but(&["link", "speedMbps", "routes"])
+    }
+
+    fn digest_but(&self, flapping: &[&str]) -> [u8; 32] {
         let mut value = serde_json::to_value(self).expect("plain data always becomes JSON");
         if let Some(top) = value.as_object_mut() {
             top.remove("generation");
+            if !flapping.is_empty() {
+                top.remove("warnings");
+            }
+            for nic in top.get_mut("nics").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(nic) = nic.as_object_mut() {
+                    flapping.iter().for_each(|name| drop(nic.remove(*name)));
+                }
+            }
             for warning in top.get_mut("warnings").and_then(Value::as_array_mut).into_iter().flatten() {
                 if let Some(warning) = warning.as_object_mut() {
                     warning.remove("detail");

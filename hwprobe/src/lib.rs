@@ -48,6 +48,7 @@ mod text;
 mod transport;
 mod udevdb;
 mod warning;
+mod watch;
 
 pub use blockdev::{BlockDev, BlockTree, Dev};
 pub use ends::{Ends, Look, ReadFailure, Target};
@@ -64,6 +65,7 @@ pub use system::System;
 pub use text::{Cleaned, Text};
 pub use udevdb::{DeviceDb, Properties};
 pub use warning::{Code, Warning};
+pub use watch::{Changed, Watch};
 
 /// How to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

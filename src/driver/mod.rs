@@ -61,8 +61,8 @@ pub enum AgentError {
     /// firstboot's progress could not be heard.
     #[error(transparent)]
     Progress(#[from] crate::handoff::progress::SocketError),
-    /// The kernel's notification of file changes.
-    #[error("cannot watch the join request")]
+    /// The kernel's notification of changes.
+    #[error("cannot watch the join request and the hardware")]
     Watch(#[source] std::io::Error),
     /// No boot id.
     #[error("the kernel's boot id cannot be read")]
@@ -106,6 +106,10 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
 
     let (tx, rx) = mpsc::channel(64);
     watch::request(&paths.state_dir(), tx.clone()).map_err(AgentError::Watch)?;
+    // Below a temporary root the hardware is another machine's, or a captured tree's.
+    if paths.is_system() {
+        watch::hardware(tx.clone()).map_err(AgentError::Watch)?;
+    }
     let senders = if paths.is_system() { Senders::Root } else { Senders::RootAndSelf };
     let progress = ProgressSocket::bind(&paths.progress_socket(), senders)?;
     let helper: Arc<dyn Privileged> = match options.firstboot.clone() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use console::text::Safe;
-use hwprobe::{Inventory, MachinePart, NetworkPart, Roots};
+use hwprobe::{Changed, Inventory, MachinePart, NetworkPart, Roots};
 use tokio::sync::mpsc::Sender;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -45,6 +45,8 @@ pub(super) enum Msg {
     Probed(Result<Box<Probed>, Fault>),
     /// Addresses and links were read again.
     Network(Option<Box<NetworkPart>>),
+    /// The kernel says that disks or the network may have changed.
+    Changed(Changed),
     /// request.json changed.
     RequestChanged,
     /// The banner is written, or not.
@@ -78,7 +80,10 @@ pub(super) struct Performer {
     proofs: Arc<Proofs>,
     client_fp: [u8; 32],
     hardware: Option<MachinePart>,
+    network: Option<NetworkPart>,
     inventory: Option<Arc<Inventory>>,
+    /// What the cluster was told last, and how many inventories it was told in this boot of the agent.
+    told: Option<([u8; 32], u64)>,
     machine: Machine,
     /// Addresses and links are being read again.
     looking: bool,
@@ -112,7 +117,9 @@ impl Performer {
             proofs: Arc::default(),
             client_fp: [0; 32],
             hardware: None,
+            network: None,
             inventory: None,
+            told: None,
             machine: Machine::default(),
             looking: false,
             delivery: None,
@@ -191,7 +198,7 @@ impl Performer {
                 }
                 return vec![self.load_identity()];
             }
-            Effect::Probe => self.probe(),
+            Effect::Probe { disks } => self.probe(disks),
             Effect::EraseCode => {
                 let ours = self.request.as_ref().map(|request| request.view().id);
                 let erased = JoinRequest::erase_code(self.paths(), ours).map_err(Fault::from);
@@ -247,9 +254,12 @@ impl Performer {
                 Main::Polled(answer) => self.polled(answer),
             },
             Msg::Probed(answer) => vec![Event::Probed(answer.map(|probed| self.probed(*probed)))],
-            Msg::Network(network) => {
-                self.networked(network.map(|network| *network));
-                Vec::new()
+            Msg::Network(network) => self.networked(network.map(|network| *network)),
+            Msg::Changed(changed) => {
+                if changed.network {
+                    self.look_at_network();
+                }
+                if changed.devices { vec![Event::HardwareChanged { disks: true }] } else { Vec::new() }
             }
             Msg::RequestChanged | Msg::BannerDone(_) => Vec::new(),
         }
@@ -272,12 +282,16 @@ impl Performer {
     }
 
     /// The machine is the helper's to read, the network is ours: a helper without one sees no NIC.
-    fn probe(&mut self) {
+    fn probe(&mut self, disks: bool) {
         let (helper, tx, tree) = (self.helper.clone(), self.tx.clone(), self.options.probe_root.clone());
+        let known = self.hardware.clone().filter(|_| !disks);
         self.tasks.spawn(async move {
             point("probe", When::Before);
             let network = tokio::task::spawn_blocking(move || network(tree.as_deref()));
-            let machine = helper.probe().await;
+            let machine = match known {
+                Some(machine) => Ok(machine),
+                None => helper.probe().await,
+            };
             let network = network
                 .await
                 .unwrap_or_else(|_| Err(Fault::new(Code::Local, "reading the network broke off")));
@@ -301,15 +315,20 @@ impl Performer {
         });
     }
 
-    fn networked(&mut self, network: Option<NetworkPart>) {
+    /// An address that comes or goes ends a wait, and is told to the cluster. What the kernel only repeats is nothing.
+    fn networked(&mut self, network: Option<NetworkPart>) -> Vec<Event> {
         self.looking = false;
-        if let (Some(machine), Some(network)) = (self.hardware.clone(), network) {
-            self.assemble(machine, network);
+        let (Some(machine), Some(network)) = (self.hardware.clone(), network) else { return Vec::new() };
+        if self.network.as_ref() == Some(&network) {
+            return Vec::new();
         }
+        self.assemble(machine, network);
+        vec![Event::NetworkChanged, Event::HardwareChanged { disks: false }]
     }
 
     fn assemble(&mut self, machine: MachinePart, network: NetworkPart) -> Arc<Inventory> {
         let local = self.request.as_ref().and_then(|r| local_address(&r.endpoint));
+        self.network = Some(network.clone());
         let inventory = Arc::new(Inventory::assemble(machine, network));
         self.machine = Machine::of(&inventory, local);
         self.inventory = Some(inventory.clone());
@@ -324,6 +343,7 @@ impl Performer {
         let inventory = self.assemble(probed.machine, probed.network);
         ProbeView {
             digest: inventory.digest(),
+            steady: inventory.steady_digest(),
             product_uuid,
             install_id,
             release: inventory.host.release.as_ref().map(|r| Safe::clean(r.as_str())),
@@ -392,13 +412,20 @@ impl Performer {
     // --- the founder ----------------------------------------------------------------------------
 
     fn registration(
-        &self,
+        &mut self,
         proof: Option<(crate::protocol::encoding::B64<16>, crate::protocol::encoding::B64<32>)>,
         fit: usize,
     ) -> Result<RegistrationRequest, Fault> {
         let inventory =
             self.inventory.clone().ok_or_else(|| Fault::new(Code::Local, "the hardware was not read"))?;
-        let fitted = Inventory::clone(&inventory).fit(fit);
+        let digest = inventory.digest();
+        let generation = match self.told {
+            Some((told, generation)) if told == digest => generation,
+            Some((_, generation)) => generation + 1,
+            None => 1,
+        };
+        self.told = Some((digest, generation));
+        let fitted = Inventory { generation, ..Inventory::clone(&inventory) }.fit(fit);
         let inventory =
             serde_json::value::to_raw_value(&fitted).map_err(|e| Fault::from_error(Code::Local, &e))?;
         let host = &fitted.host;

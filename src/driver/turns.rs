@@ -134,6 +134,7 @@ mod tests {
             1 => Event::Identity(Ok(IdentityView { client_fp: [n; 32], made: true })),
             2 => Event::Probed(Ok(ProbeView {
                 digest: [n; 32],
+                steady: [n; 32],
                 product_uuid: Some(Safe::clean(n.to_string())),
                 install_id: None,
                 release: None,

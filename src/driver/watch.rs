@@ -1,14 +1,20 @@
-//! Tells the driver when the saved request changes, without polling: inotify on the state directory, in a thread of its own that sleeps in
-//! `read` (tokio offers no safe way to wait for a foreign descriptor).
+//! Tells the driver what changes without it, and polls for nothing: the saved request, by inotify on the state directory; disks and the network,
+//! by the kernel's and udev's own messages. Each in a thread of its own that sleeps in the kernel (tokio offers no safe way to wait for a
+//! foreign descriptor).
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::time::Duration;
 
+use hwprobe::{Changed, Watch};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use tokio::sync::mpsc::Sender;
 
 use super::perform::Msg;
+
+/// Between two messages of one burst of events: udev alone sends dozens for one disk.
+const BURST: Duration = Duration::from_millis(250);
 
 /// Starts watching. The thread ends with the receiver.
 pub(super) fn request(state_dir: &Path, tx: Sender<Msg>) -> io::Result<()> {
@@ -36,5 +42,36 @@ pub(super) fn request(state_dir: &Path, tx: Sender<Msg>) -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("watch-request".to_owned()).stack_size(128 * 1024).spawn(watch)?;
+    Ok(())
+}
+
+/// Starts listening for changes of the hardware. The first message comes at once: what happened before anybody listened, and what a late driver
+/// brings, is found by a second look. The thread ends with the receiver.
+pub(super) fn hardware(tx: Sender<Msg>) -> io::Result<()> {
+    let listen = move || {
+        let mut watch = match Watch::new() {
+            Ok(watch) => watch,
+            Err(error) => {
+                tracing::warn!("disks and NICs that change are seen only after a restart: {error}");
+                return;
+            }
+        };
+        let mut changed = Changed { devices: true, network: false };
+        loop {
+            if changed != Changed::default() && tx.blocking_send(Msg::Changed(changed)).is_err() {
+                return;
+            }
+            #[expect(clippy::disallowed_methods, reason = "a thread of its own that has nothing else to do")]
+            std::thread::sleep(BURST);
+            changed = match watch.wait(None) {
+                Ok(changed) => changed,
+                Err(error) => {
+                    tracing::warn!("disks and NICs that change are seen only after a restart: {error}");
+                    return;
+                }
+            };
+        }
+    };
+    std::thread::Builder::new().name("watch-hardware".to_owned()).stack_size(256 * 1024).spawn(listen)?;
     Ok(())
 }

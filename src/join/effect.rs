@@ -20,6 +20,8 @@ pub enum Timer {
     Privileged,
     /// The next try to make the identity or to probe.
     Prepare,
+    /// The next look at the hardware after a change.
+    Hardware,
 }
 
 /// Something to do.
@@ -30,7 +32,10 @@ pub enum Effect {
     /// Throw the identity away and make a new one -> `Identity`.
     DiscardIdentity,
     /// Read the hardware -> `Probed`.
-    Probe,
+    Probe {
+        /// Everything; else only the network, with the disks as they were seen last.
+        disks: bool,
+    },
     /// `GET /v1/join` with the observing client -> `Observed`.
     Observe {
         /// Accept only these; empty before a pin is known.

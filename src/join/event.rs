@@ -60,6 +60,8 @@ pub struct IdentityView {
 pub struct ProbeView {
     /// Digest of the inventory.
     pub digest: [u8; 32],
+    /// The same without links and routes, which a bad cable changes all the time.
+    pub steady: [u8; 32],
     /// DMI product UUID when it is not a placeholder.
     pub product_uuid: Option<Safe<64>>,
     /// `installId` of the install record.
@@ -142,6 +144,11 @@ pub enum Event {
     Retry,
     /// A carrier came up or an address changed.
     NetworkChanged,
+    /// The kernel says that disks or NICs came, went or changed; `disks` is false when it was only the network.
+    HardwareChanged {
+        /// Disks too.
+        disks: bool,
+    },
     /// Answer to [`super::effect::Effect::LoadIdentity`] and to `DiscardIdentity`.
     Identity(Result<IdentityView, Fault>),
     /// Answer to `Probe`.

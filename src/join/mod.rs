@@ -18,6 +18,9 @@ mod calls;
 pub mod effect;
 pub mod event;
 pub mod fault;
+pub mod hardware;
+#[cfg(test)]
+mod hardware_tests;
 mod install;
 #[cfg(test)]
 mod install_tests;

@@ -20,6 +20,7 @@ enum Act {
     NewRequest,
     Retry,
     NetworkChanged,
+    Hardware(u8, bool),
     Impostor(bool),
 }
 
@@ -68,6 +69,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::NewRequest),
         1 => Just(Act::Retry),
         1 => Just(Act::NetworkChanged),
+        2 => (any::<u8>(), any::<bool>()).prop_map(|(what, disks)| Act::Hardware(what, disks)),
         1 => any::<bool>().prop_map(Act::Impostor),
     ]
 }
@@ -86,6 +88,10 @@ fn play(world: &mut World, acts: Vec<Act>) {
             Act::NewRequest => world.new_request(),
             Act::Retry => world.feed(Event::Retry),
             Act::NetworkChanged => world.feed(Event::NetworkChanged),
+            Act::Hardware(what, disks) => {
+                world.hardware = what;
+                world.feed(Event::HardwareChanged { disks });
+            }
             Act::Impostor(there) => world.at_address = if there { IMPOSTOR } else { GOOD },
             Act::Operator(what) => at_founder(world, what),
         }

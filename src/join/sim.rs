@@ -63,6 +63,8 @@ pub(super) struct World {
     pub(super) request_no: u8,
     pub(super) key: Option<[u8; 32]>,
     keys_made: u8,
+    /// What is in the machine; two that differ in the low four bits differ in their cables only.
+    pub(super) hardware: u8,
     pub(super) boot: u32,
     pub(super) boot_ms: u64,
     pub(super) timers: BTreeMap<Timer, u64>,
@@ -88,6 +90,7 @@ impl World {
             code_saved: true,
             request_no: 1,
             key: None,
+            hardware: 0x30,
             keys_made: 0,
             boot: 0,
             boot_ms: 1_000,
@@ -346,9 +349,10 @@ impl World {
                 let key = self.make_key();
                 Event::Identity(Ok(IdentityView { client_fp: key, made: true }))
             }
-            Effect::Probe if lost => Event::Probed(Err(local())),
-            Effect::Probe => Event::Probed(Ok(ProbeView {
-                digest: [3; 32],
+            Effect::Probe { .. } if lost => Event::Probed(Err(local())),
+            Effect::Probe { .. } => Event::Probed(Ok(ProbeView {
+                digest: [self.hardware; 32],
+                steady: [self.hardware / 16; 32],
                 product_uuid: Some(Safe::clean("uuid-1")),
                 install_id: None,
                 release: Some(Safe::clean("0.7.0")),

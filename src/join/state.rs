@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{IdentityView, Nonce, Now, ProbeView, RequestView, StepReport};
 use super::fault::{Code, Fault};
+use super::hardware::Looks;
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::wire::{self, JoinId};
 
@@ -363,6 +364,8 @@ pub struct Volatile {
     pub identity: Slot<IdentityView>,
     /// The hardware.
     pub probe: Slot<ProbeView>,
+    /// Looking at it again.
+    pub looks: Looks,
     /// Failures in a row while making identity or probe.
     pub prepare_failures: u32,
     /// The last of them.
@@ -646,6 +649,7 @@ impl Volatile {
             request: None,
             identity: Slot::Empty,
             probe: Slot::Empty,
+            looks: Looks::default(),
             prepare_failures: 0,
             prepare_fault: None,
             main: Lane::Idle,

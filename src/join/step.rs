@@ -75,6 +75,7 @@ impl Turn {
             Event::Request(view) => self.request(view),
             Event::Retry => self.retry(),
             Event::NetworkChanged => self.network_changed(),
+            Event::HardwareChanged { disks } => self.hardware_changed(disks),
             Event::Identity(answer) => self.identity(answer),
             Event::Probed(answer) => self.probed(answer),
             Event::CaAnswered(pin) => self.ca_answered(pin),
@@ -231,6 +232,7 @@ impl Turn {
                     v.erasing = Lane::Idle;
                 }
             }
+            Timer::Hardware => self.look_again(),
             Timer::Heartbeat => {
                 v.heartbeat = false;
                 self.heartbeat();
@@ -265,7 +267,7 @@ impl Turn {
         // The probe first: it tells whether the identity on disk belongs to this machine.
         if matches!(self.s.v.probe, Slot::Empty) {
             self.s.v.probe = Slot::Busy;
-            self.out.push(Effect::Probe);
+            self.out.push(Effect::Probe { disks: true });
         }
         if matches!(self.s.v.identity, Slot::Empty) && matches!(self.s.v.probe, Slot::Ready(_)) {
             self.s.v.identity = Slot::Busy;
@@ -276,6 +278,12 @@ impl Turn {
     }
 
     fn probed(&mut self, answer: Result<ProbeView, Fault>) {
+        let answer = if self.is_another_look() {
+            let Some(view) = self.looked_again(answer) else { return };
+            Ok(view)
+        } else {
+            answer
+        };
         let view = match answer {
             Ok(view) => view,
             Err(fault) => {

@@ -104,6 +104,7 @@ fn once_a_founder_proved_the_code_only_its_key_is_looked_out_for() {
 fn probed_as(uuid: &str) -> Event {
     Event::Probed(Ok(ProbeView {
         digest: [3; 32],
+        steady: [3; 32],
         product_uuid: Some(Safe::clean(uuid)),
         install_id: None,
         release: Some(Safe::clean("0.7.0")),
@@ -114,7 +115,7 @@ fn probed_as(uuid: &str) -> Event {
 fn cloned() -> World {
     let mut world = pending();
     world.crash();
-    until(&mut world, |e| matches!(e, Effect::Probe));
+    until(&mut world, |e| matches!(e, Effect::Probe { .. }));
     world.outstanding.clear();
     world.feed(probed_as("uuid-2"));
     assert_eq!(world.outstanding, [Effect::DiscardIdentity]);
@@ -137,14 +138,14 @@ fn a_key_that_could_not_be_thrown_away_is_not_used() {
 fn a_crash_before_a_key_was_thrown_away_does_not_save_it() {
     let mut world = cloned();
     world.crash();
-    until(&mut world, |e| matches!(e, Effect::Probe));
+    until(&mut world, |e| matches!(e, Effect::Probe { .. }));
     world.outstanding.clear();
     world.feed(probed_as("uuid-2"));
     assert_eq!(world.outstanding, [Effect::DiscardIdentity]);
     // Once it is gone, the new key stays.
     world.answer(0, Outcome::Deliver);
     world.crash();
-    until(&mut world, |e| matches!(e, Effect::Probe));
+    until(&mut world, |e| matches!(e, Effect::Probe { .. }));
     world.outstanding.clear();
     world.feed(probed_as("uuid-2"));
     assert_eq!(world.outstanding, [Effect::LoadIdentity]);

@@ -60,7 +60,11 @@ impl FakeManager {
     /// As systemd's own: once for each connection.
     async fn subscribe(&self) -> Result<(), Refused> {
         let again = std::mem::replace(&mut self.0.lock().unwrap().subscribed, true);
-        if again { Err(Refused::AlreadySubscribed("Client is already subscribed.".to_owned())) } else { Ok(()) }
+        if again {
+            Err(Refused::AlreadySubscribed("Client is already subscribed.".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 
     async fn load_unit(&self, name: &str) -> OwnedObjectPath {
