@@ -7,6 +7,7 @@ mod console_unit;
 mod crash;
 mod founder;
 mod handoff;
+mod hardware;
 mod helper;
 mod hostile;
 mod identity;
