@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 2 * 1024;
 /// Renders and writes each text that changed. Without a good snapshot the files stay as they are.
 ///
 /// `owner` is who writes the snapshot: a file of anybody else is no snapshot, and the directory is open to more than one.
-pub(super) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Fault> {
+pub(crate) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Fault> {
     let invalid = |why: &str| {
         Fault::new(Code::Local, format!("{} {why}: the banner stays as it is", paths.snapshot().display()))
     };

@@ -4,7 +4,7 @@
 //! demo, in the helper process on a node. There the agent has [`ThroughHelper`], which asks that process. Every verb checks for itself,
 //! whatever the caller says, and every verb can be repeated.
 
-mod banner;
+pub(crate) mod banner;
 mod bus;
 mod delivery;
 mod firstboot;

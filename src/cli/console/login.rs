@@ -3,6 +3,8 @@
 //! Touches the marker `/run/stratum-join/login-<tty>`, which lets getty start there and the console not, and asks systemd for the
 //! getty. Must never take a terminal from a console that is up again, nor from a rescue shell.
 
+use std::os::unix::fs::MetadataExt;
+
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -10,6 +12,7 @@ use super::programs::Programs;
 use super::vt::is_vt;
 use crate::durable_file;
 use crate::paths::Paths;
+use crate::privileged::banner;
 
 /// How often a link in the marker's place is removed before giving up.
 const TRIES: u32 = 8;
@@ -29,6 +32,10 @@ pub(super) fn give_back(paths: &Paths, tty: &str, programs: &mut Programs) -> Re
         return Ok(format!("{console} is {state}: {tty} stays with it"));
     }
     let marked = mark(paths, tty);
+    // The console is gone, so the prompt must not send people to its screen. Without a snapshot there is nothing to say yet.
+    if let Ok(agent) = std::fs::metadata(paths.state_dir()) {
+        let _ = banner::reload(paths, agent.uid(), false);
+    }
     let getty =
         if is_vt(tty) { format!("getty@{tty}.service") } else { format!("serial-getty@{tty}.service") };
     // A getty ends a rescue shell (getty@.service: Conflicts=rescue.service) and has no place in a shutdown; the marker lets it come later.
@@ -127,6 +134,25 @@ mod tests {
             assert_eq!((said.is_ok(), started), (true, vec![unit.to_owned()]));
             assert!(machine.paths.login_marker(tty).is_file());
         }
+    }
+
+    #[test]
+    fn the_prompt_that_comes_back_sends_nobody_to_the_screen_that_went() {
+        let machine = machine();
+        std::fs::create_dir_all(machine.paths.state_dir()).unwrap();
+        let put = |path: std::path::PathBuf, bytes: &[u8]| {
+            std::io::Write::write_all(&mut std::fs::File::create(path).unwrap(), bytes).unwrap();
+        };
+        let pending = console::Snapshot {
+            state: console::snapshot::State::Pending,
+            pairing_code: Some("4F7-K2Q".into()),
+            ..console::Snapshot::default()
+        };
+        put(machine.paths.snapshot(), &pending.encode());
+        put(machine.paths.issue(), b" Pairing code  4F7-K2Q   status screen: Alt+F1\n");
+        assert!(give(&machine.paths, "tty1", "failed", "running").0.is_ok());
+        let issue = std::fs::read_to_string(machine.paths.issue()).unwrap();
+        assert!(issue.contains("4F7-K2Q") && !issue.contains("Alt+F1"), "{issue}");
     }
 
     #[test]
