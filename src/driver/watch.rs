@@ -61,7 +61,6 @@ pub(super) fn hardware(tx: Sender<Msg>) -> io::Result<()> {
             if changed != Changed::default() && tx.blocking_send(Msg::Changed(changed)).is_err() {
                 return;
             }
-            #[expect(clippy::disallowed_methods, reason = "a thread of its own that has nothing else to do")]
             std::thread::sleep(BURST);
             changed = match watch.wait(None) {
                 Ok(changed) => changed,

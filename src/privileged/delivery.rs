@@ -143,7 +143,7 @@ pub(super) fn refuse_link(path: &std::path::Path) -> Result<(), Fault> {
 /// The bundle must be gone when the power is: its directory has to be in memory (statfs(2), `TMPFS_MAGIC`, `RAMFS_MAGIC`).
 fn refuse_disk(dir: &std::path::Path) -> Result<(), Fault> {
     const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-    let kind = rustix::fs::statfs(dir).map(|fs| i64::from(fs.f_type));
+    let kind = rustix::fs::statfs(dir).map(|fs| fs.f_type);
     if kind.is_ok_and(|kind| IN_MEMORY.contains(&kind)) {
         return Ok(());
     }

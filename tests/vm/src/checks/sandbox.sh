@@ -11,7 +11,7 @@ try 'write below /usr' touch /usr/bin/planted
 try 'write beside its state' touch /var/lib/stratum/planted
 try 'write into the directory of the helper' touch /run/stratum/planted
 try 'replace the banner' mv -f /run/stratum-join/snapshot.json /run/stratum-join/issue
-try 'write into a home' touch /root/planted
+try 'write into a home' touch ~root/planted
 try 'write a unit' touch /run/systemd/system/planted.service
 try 'open the root disk' dd if=/dev/vda of=/dev/null count=1
 try 'open the NVMe disk' dd if=/dev/nvme0n1 of=/dev/null count=1

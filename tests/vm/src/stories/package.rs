@@ -37,7 +37,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
     let founder = lab.founder("founder")?;
     let tree = lab.debian()?;
     lab.add_stand_in(&tree)?;
-    for (deb, name) in [(previous, "root/previous.deb"), (&lab.settings.deb, "root/current.deb")] {
+    for (deb, name) in [(previous, "srv/previous.deb"), (&lab.settings.deb, "srv/current.deb")] {
         std::fs::copy(deb, tree.path(name)).with_context(|| format!("copy {}", deb.display()))?;
     }
     let machine = lab.machine(&tree)?;
@@ -60,7 +60,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
 }
 
 fn installing_starts_an_agent_that_waits_for_a_request(vm: &mut Vm) -> Result<()> {
-    dpkg(vm, "--install /root/previous.deb")?;
+    dpkg(vm, "--install /srv/previous.deb")?;
     for (unit, state) in [
         ("stratum-join.service", "enabled"),
         ("stratum-join-console@tty1.service", "enabled"),
@@ -121,7 +121,7 @@ fn an_upgrade_goes_on_with_the_same_registration(
     vm.wait_for_screen(1, &code, MOMENT)?;
     let (pid, key, console) = (agent(vm)?, vm.guest.sh(KEY)?, main_pid(vm, CONSOLE)?);
     let old = vm.guest.sh("dpkg-query --show --showformat='${Version}' stratum-join")?;
-    dpkg(vm, "--install /root/current.deb")?;
+    dpkg(vm, "--install /srv/current.deb")?;
     let new = vm.guest.sh("dpkg-query --show --showformat='${Version}' stratum-join")?;
     println!("  upgraded from {old} to {new}");
     ensure!(old != new, "both packages have version {new}");
@@ -153,7 +153,7 @@ fn removing_gives_everything_back_but_the_state(vm: &mut Vm) -> Result<()> {
 }
 
 fn installed_again_it_is_still_the_same(vm: &mut Vm, founder: &Founder, waiting: &Waiting) -> Result<()> {
-    dpkg(vm, "--install /root/current.deb")?;
+    dpkg(vm, "--install /srv/current.deb")?;
     is_the_same(vm, founder, waiting)
 }
 
@@ -168,7 +168,7 @@ fn a_purge_leaves_nothing(vm: &mut Vm, before: &BTreeSet<String>) -> Result<()> 
 
 /// A machine that is a member must not join again because somebody purged a package: its disks hold a cluster's data.
 fn a_purge_keeps_the_mark_of_a_member(vm: &mut Vm) -> Result<()> {
-    dpkg(vm, "--install /root/current.deb")?;
+    dpkg(vm, "--install /srv/current.deb")?;
     vm.guest.sh("systemctl stop stratum-join.service; install -m 600 -o stratum-join /dev/null /var/lib/stratum/join/joined")?;
     let said = dpkg(vm, "--purge stratum-join")?;
     ensure!(said.contains("member"), "the purge does not say that this is a member:\n{said}");
