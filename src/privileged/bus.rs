@@ -76,6 +76,8 @@ pub(super) struct UnitState {
     pub(super) status: i32,
     /// `RemainAfterExit`.
     pub(super) remains: bool,
+    /// systemd still has to start or to stop it: a job of it waits, or is at work.
+    pub(super) has_job: bool,
 }
 
 // === impl UnitState ===
@@ -132,6 +134,7 @@ impl Bus {
         let mut unit = of("org.freedesktop.systemd1.Unit").await.map_err(wrong)?;
         let mut service = of("org.freedesktop.systemd1.Service").await.map_err(wrong)?;
         let id: Vec<u8> = take(&mut unit, "InvocationID").unwrap_or_default();
+        let job: Option<(u32, OwnedObjectPath)> = take(&mut unit, "Job");
         Ok(UnitState {
             load: take(&mut unit, "LoadState").unwrap_or_default(),
             active: take(&mut unit, "ActiveState").unwrap_or_default(),
@@ -140,6 +143,7 @@ impl Bus {
             result: take(&mut service, "Result").unwrap_or_default(),
             status: take(&mut service, "ExecMainStatus").unwrap_or_default(),
             remains: take(&mut service, "RemainAfterExit").unwrap_or_default(),
+            has_job: job.is_some_and(|(id, _)| id != 0),
         })
     }
 
@@ -175,7 +179,7 @@ impl Bus {
                 let look = (Instant::now() + Duration::from_millis(200)).min(until);
                 let result = match timeout_at(look, ended(&mut removed, &job)).await {
                     Ok(result) => result.map_err(wrong)?,
-                    Err(_) if Instant::now() >= until => return Err(late("the start of firstboot")),
+                    Err(_) if Instant::now() >= until => return Err(not_started()),
                     Err(_) => None,
                 };
                 if let Some(result) = result {
@@ -194,7 +198,7 @@ impl Bus {
                 }
             }
         };
-        timeout(STARTED + ANSWER, start).await.unwrap_or_else(|_| Err(late("the start of firstboot")))
+        timeout(STARTED + ANSWER, start).await.unwrap_or_else(|_| Err(not_started()))
     }
 
     /// Gives the state of firstboot's unit whenever it may have changed.
@@ -276,6 +280,12 @@ fn take<T: TryFrom<OwnedVariant>>(properties: &mut HashMap<String, OwnedVariant>
 
 fn failed(doing: &str, error: &zbus::Error) -> Fault {
     Fault::new(Code::Local, format!("{doing}: {error}"))
+}
+
+/// Its job stays: whoever asks again finds it, or what it started.
+fn not_started() -> Fault {
+    let detail = format!("systemd did not start {FIRSTBOOT} in time: systemctl list-jobs shows what it waits for");
+    Fault::new(Code::Local, detail)
 }
 
 fn late(who: &str) -> Fault {

@@ -52,7 +52,11 @@ impl InProcess {
     pub(super) async fn firstboot_runs(&self) -> Result<bool, Fault> {
         match &self.runner {
             FirstbootRunner::Command { .. } => self.blocking(|this| run::any_running(&this.paths)).await,
-            FirstbootRunner::Unit => Ok(self.bus().await?.firstboot().await?.is_running()),
+            // One that is asked for and waits will read the files whenever it comes up.
+            FirstbootRunner::Unit => {
+                let unit = self.bus().await?.firstboot().await?;
+                Ok(unit.is_running() || unit.has_job)
+            }
         }
     }
 

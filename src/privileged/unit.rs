@@ -101,7 +101,8 @@ impl InProcess {
             return Ok(Started::Lost);
         }
         check_unit(&now)?;
-        if now.is_running() {
+        // A job that waits is our own only when the marker was there.
+        if now.is_running() || (known.is_none() && now.has_job) {
             return Err(other_runs());
         }
         if known.is_none() {

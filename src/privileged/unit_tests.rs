@@ -27,6 +27,7 @@ struct Fake {
     result: &'static str,
     status: i32,
     remains: bool,
+    job: bool,
     starts: u8,
     stops: u8,
     subscribed: bool,
@@ -132,6 +133,10 @@ impl FakeUnit {
     #[zbus(property)]
     async fn sub_state(&self) -> String {
         self.0.lock().unwrap().sub.to_owned()
+    }
+    #[zbus(property)]
+    async fn job(&self) -> (u32, OwnedObjectPath) {
+        if self.0.lock().unwrap().job { (7, path("/org/freedesktop/systemd1/job/7")) } else { (0, path("/")) }
     }
     #[zbus(property, name = "InvocationID")]
     async fn invocation_id(&self) -> Vec<u8> {
@@ -321,6 +326,26 @@ async fn who_asks_while_it_runs_follows_it_and_nothing_is_written_meanwhile() {
     }
     let refused = world.verbs().write_delivery(Some(2), &fixture::delivery()).await.unwrap_err();
     assert_eq!(refused.detail, "firstboot is running: its files are not changed");
+    assert_eq!(world.run(1, &sha256, GOOD).await, FirstbootEnd::Done);
+    assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn while_a_start_waits_in_systemds_queue_no_other_delivery_takes_its_place() {
+    let world = World::new().await;
+    let sha256 = world.deliver(1).await;
+    world.fake.lock().unwrap().job = true;
+    let refused = world.verbs().write_delivery(Some(2), &fixture::delivery()).await.unwrap_err();
+    assert_eq!(refused.detail, "firstboot is running: its files are not changed");
+    // A job that somebody else made is not joined.
+    assert_eq!(
+        world.refused(1, &sha256).await,
+        "firstboot of another attempt still runs: a second is not started"
+    );
+    // Our own is.
+    let run = Run::of(&world.paths, Some(1), &sha256);
+    run.write_note("before", "").unwrap();
+    world.verbs().mark_started(&run, Some(1), &sha256).unwrap();
     assert_eq!(world.run(1, &sha256, GOOD).await, FirstbootEnd::Done);
     assert_eq!(world.starts(), 1);
 }
