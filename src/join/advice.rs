@@ -35,6 +35,9 @@ pub struct Advice {
 /// The command that gives the agent another code.
 pub const JOIN_COMMAND: &str = "stratum-installer join --endpoint <address> --code <code>";
 
+/// Why a request is refused where the settings say `requirePin: true`. Its advice is its own: address and code cannot bring a pin.
+pub const NEEDS_PIN: &str = "the settings ask for a pin (requirePin) and this request has none";
+
 /// What happens while whoever answers has not proved the code.
 const LOOK_OUT: &str = "Nothing was sent or erased. It looks every 60 s whether another cluster answers; no new try against this one.";
 
@@ -59,6 +62,14 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
             format!("The join code cannot be right: {detail}."),
             text("Nothing until a new code is given."),
             vec![text("Type the code again.")],
+        ),
+        Code::UrlMalformed if detail == NEEDS_PIN => (
+            format!("The join request cannot be used: {detail}."),
+            text("Nothing was sent. Nothing until a new one is given."),
+            vec![
+                text("Only a join URL with pin= will do. Copy it whole from the cluster, then run:"),
+                text("stratum-installer join --url '<URL>'"),
+            ],
         ),
         Code::UrlMalformed => (
             format!("The join URL cannot be right: {detail}."),
@@ -232,7 +243,10 @@ pub fn advice(fault: &Fault, context: &Context<'_>) -> Advice {
         ),
         Code::Tampered => (
             format!("A file of the agent is not as it wrote it: {detail}."),
-            text("The file is left as it is and not used."),
+            match context.retry_secs {
+                Some(secs) => format!("The file is left as it is. It looks again in {secs} s."),
+                None => text("The file is left as it is and not used."),
+            },
             vec![text("Look who changed it; move it away to go on without it.")],
         ),
         Code::Unsupported => (
@@ -295,6 +309,14 @@ mod tests {
             }
         }
         insta::assert_snapshot!("advice", table);
+    }
+
+    #[test]
+    fn a_request_without_the_pin_that_is_asked_for_is_not_told_to_give_address_and_code() {
+        let told = advice(&Fault::new(Code::UrlMalformed, NEEDS_PIN), &Context::default());
+        let todo = told.todo.join(" ");
+        assert!(todo.contains("pin=") && !todo.contains("address"), "{todo}");
+        assert!(told.what.contains("requirePin"), "{}", told.what);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use console::text::Safe;
 
+use super::advice::NEEDS_PIN;
 use super::backoff;
 use super::effect::{Effect, Timer};
 use super::event::{Event, IdentityView, Now, ProbeView, RequestView};
@@ -170,8 +171,7 @@ impl Turn {
             self.network_changed();
         }
         if self.s.v.env.require_pin && view.pins.is_empty() && self.s.d.stop.is_none() {
-            let why = "the settings ask for a pin (requirePin) and this request has none";
-            self.stop("reading the join request", Fault::new(Code::UrlMalformed, why));
+            self.stop("reading the join request", Fault::new(Code::UrlMalformed, NEEDS_PIN));
         }
         self.s.v.request = Some(view);
     }
