@@ -71,9 +71,12 @@ fn served(args: Args) -> Result<Served, String> {
         .max_blocking_threads(4)
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let connection = tokio::net::UnixStream::from_std(connection)
             .map_err(|error| format!("standard input is no socket: {error}"))?;
         Ok(serve(connection, Callers { agent }, &verbs).await)
-    })
+    });
+    // Not dropped: that would wait for work that hangs, and the answer has said that it does.
+    runtime.shutdown_background();
+    served
 }

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::{BannerArgs, DeliveryArgs, End, FirstbootArgs, Line, MAX_ANSWER, Progress, Request, VERSION};
+use crate::durable_file;
 use crate::handoff::Delivery;
 use crate::join::event::{Event, FirstbootEnd};
 use crate::join::fault::{Code, Fault};
@@ -23,7 +24,7 @@ use crate::privileged::{Answer, Privileged};
 
 /// Longest wait until the helper has taken a request.
 const SEND: Duration = Duration::from_secs(10);
-/// Longest silence of a helper at work. One that follows firstboot says every 20 s that it lives; a probe may wait for sleeping disks.
+/// Longest silence of a helper at work. One that follows firstboot says every 5 s that it lives; a probe may wait for sleeping disks.
 const SILENCE: Duration = Duration::from_secs(90);
 
 /// The verbs, done by the helper process behind its socket.
@@ -44,6 +45,11 @@ impl ThroughHelper {
         Fault::new(Code::Local, format!("the helper at {} {what}", self.socket.display()))
     }
 
+    /// What it has to say of its end is not in our own log.
+    fn gone(&self, what: impl std::fmt::Display) -> Fault {
+        self.fault(format_args!("{what}; look at: journalctl -b -u 'stratum-join-helper*'"))
+    }
+
     async fn ask<T: DeserializeOwned>(
         &self,
         verb: &str,
@@ -53,7 +59,12 @@ impl ThroughHelper {
         let mut connection = timeout(SEND, UnixStream::connect(&self.socket))
             .await
             .map_err(|_| self.fault("takes no connection"))?
-            .map_err(|error| self.fault(format_args!("is not there: {error}")))?;
+            .map_err(|error| {
+                let why = durable_file::plain_io(&error);
+                self.fault(format_args!(
+                    "is not there: {why}; look at: systemctl status stratum-join-helper.socket"
+                ))
+            })?;
         let line =
             request(verb, args).map_err(|error| self.fault(format_args!("cannot be asked: {error}")))?;
         let send = async {
@@ -88,8 +99,10 @@ impl ThroughHelper {
         match read {
             Ok(_) if line.ends_with(b"\n") => {}
             Ok(len) if len >= MAX_ANSWER => return Err(self.fault("answers without an end")),
-            Ok(_) => return Err(self.fault("ended before it answered")),
-            Err(error) => return Err(self.fault(format_args!("went away: {error}"))),
+            Ok(_) => return Err(self.gone("ended before it answered")),
+            Err(error) => {
+                return Err(self.gone(format_args!("went away: {}", durable_file::plain_io(&error))));
+            }
         }
         serde_json::from_slice(&line).map_err(|_| self.fault("gives an answer that is none"))
     }

@@ -18,13 +18,19 @@ use super::{
 };
 use crate::handoff::Delivery;
 use crate::join::event::{Event, FirstbootEnd};
-use crate::join::fault::Fault;
-use crate::privileged::Privileged;
+use crate::join::fault::{Code, Fault};
+use crate::privileged::{Answer, Privileged};
 
 /// Longest wait for a request.
 const READ: Duration = Duration::from_secs(10);
-/// How often a verb that follows firstboot says that it lives. A caller that is gone is noticed by it.
-const ALIVE: Duration = Duration::from_secs(20);
+/// How often a verb that follows firstboot says that it lives. A caller that is gone is noticed by it: one that restarts every 2 s must not
+/// fill the socket's four connections with helpers of its predecessors.
+const ALIVE: Duration = Duration::from_secs(5);
+/// Longest wait until a line of an answer is taken. A caller that takes none keeps a connection and holds up the shutdown of the machine.
+const TAKEN: Duration = Duration::from_secs(60);
+/// Longest work of a verb that follows nothing: below the caller's patience, so that it is told what took so long, and so that
+/// helpers that hang do not take all connections.
+const WORK: Duration = Duration::from_secs(80);
 
 /// Who may ask.
 #[derive(Debug, Clone, Copy)]
@@ -119,8 +125,7 @@ impl Caller {
     async fn tell(&mut self, line: &Line) -> std::io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        self.connection.write_all(&bytes).await?;
-        self.connection.flush().await
+        timeout(TAKEN, self.connection.write_all(&bytes)).await?
     }
 }
 
@@ -130,26 +135,32 @@ async fn answer(request: Request, verbs: &dyn Privileged, to: &mut Caller) -> Re
     match request.verb.as_str() {
         "probe" => {
             no_args("probe", args)?;
-            Ok(line(verbs.probe().await))
+            Ok(within("probe", verbs.probe()).await)
         }
         "reboot" => {
             no_args("reboot", args)?;
-            Ok(line(verbs.reboot().await))
+            Ok(within("reboot", verbs.reboot()).await)
         }
         "reload-banner" => {
             let args: BannerArgs = arguments("reload-banner", args)?;
-            Ok(line(verbs.reload_banner(args.reload).await))
+            Ok(within("reload-banner", verbs.reload_banner(args.reload)).await)
         }
         "write-delivery" => {
             let args: DeliveryArgs = arguments("write-delivery", args)?;
             let delivery = Delivery::new(args.node_yaml.into_bytes(), args.bundle.into_bytes());
-            Ok(line(match delivery {
-                Ok(delivery) => verbs.write_delivery(args.attempt, &delivery).await,
-                Err(fault) => Err(fault),
-            }))
+            Ok(match delivery {
+                Ok(delivery) => within("write-delivery", verbs.write_delivery(args.attempt, &delivery)).await,
+                Err(fault) => line(Err::<(), _>(fault)),
+            })
         }
         "start-firstboot" => {
-            let args = arguments("start-firstboot", args)?;
+            let args: FirstbootArgs = arguments("start-firstboot", args)?;
+            // A part of it names a directory.
+            if !is_digest(&args.sha256) {
+                return Err(Stop::Refused(
+                    "the sha256 of start-firstboot is not 64 digits of hex".to_owned(),
+                ));
+            }
             start_firstboot(args, verbs, to).await
         }
         other => Err(Stop::Refused(format!("there is no verb {:?}", shortened(other)))),
@@ -196,6 +207,19 @@ fn progress(event: Event) -> Option<Progress> {
         Event::FirstbootLog { lines, cursor } => Some(Progress::Log { lines, cursor }),
         _ => None,
     }
+}
+
+async fn within<T: Serialize>(verb: &str, work: Answer<'_, T>) -> Line {
+    let late = || {
+        let detail =
+            format!("{verb} did not end within {} s: a disk or systemd does not answer", WORK.as_secs());
+        Err(Fault::new(Code::Local, detail))
+    };
+    line(timeout(WORK, work).await.unwrap_or_else(|_| late()))
+}
+
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 fn line(answer: Result<impl Serialize, Fault>) -> Line {

@@ -182,6 +182,84 @@ async fn who_sends_nothing_is_not_waited_for_for_ever() {
     drop(ours);
 }
 
+#[tokio::test]
+async fn a_digest_that_is_none_names_no_directory() {
+    let world = World::new();
+    for digest in ["", "../../../../etc/x", &"A".repeat(64), &"a".repeat(65)] {
+        let args = serde_json::json!({ "attempt": 1, "sha256": digest, "logCursor": null });
+        let line = serde_json::json!({ "v": 1, "verb": "start-firstboot", "args": args });
+        let why = world.refused(format!("{line}\n").as_bytes()).await;
+        assert_eq!(why, "the sha256 of start-firstboot is not 64 digits of hex");
+    }
+}
+
+// --- verbs that take their time ---
+
+/// A disk that never answers, and a firstboot that never stops talking.
+struct Endless;
+
+impl Privileged for Endless {
+    fn probe(&self) -> crate::privileged::Answer<'_, hwprobe::MachinePart> {
+        Box::pin(std::future::pending())
+    }
+    fn write_delivery(
+        &self,
+        _: Option<u64>,
+        _: &crate::handoff::Delivery,
+    ) -> crate::privileged::Answer<'_, String> {
+        Box::pin(std::future::pending())
+    }
+    fn start_firstboot<'a>(
+        &'a self,
+        _: Option<u64>,
+        _: &'a str,
+        _: Option<String>,
+        events: tokio::sync::mpsc::Sender<crate::join::event::Event>,
+    ) -> crate::privileged::Answer<'a, crate::join::event::FirstbootEnd> {
+        Box::pin(async move {
+            loop {
+                let lines = vec![Safe::clean("x".repeat(1024)); 200];
+                let event = crate::join::event::Event::FirstbootLog { lines, cursor: String::new() };
+                let _ = events.send(event).await;
+            }
+        })
+    }
+    fn reload_banner(&self, _: bool) -> crate::privileged::Answer<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+    fn reboot(&self) -> crate::privileged::Answer<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Sends a request to [`Endless`]; gives what came of it, and our end, which has read nothing.
+async fn ask_endless(request: String) -> (Served, UnixStream) {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(request.as_bytes()).await.unwrap();
+    ours.shutdown().await.unwrap();
+    let callers = Callers { agent: rustix::process::geteuid().as_raw() };
+    (serve(theirs, callers, &Endless).await, ours)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verb_that_hangs_is_told_by_its_name_and_frees_its_connection() {
+    let (served, mut ours) = ask_endless("{\"v\":1,\"verb\":\"probe\"}\n".to_owned()).await;
+    assert!(matches!(served, Served::Answered), "{served:?}");
+    let mut answer = String::new();
+    ours.read_to_string(&mut answer).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let detail = answer["error"]["detail"].as_str().unwrap();
+    assert_eq!(detail, "probe did not end within 80 s: a disk or systemd does not answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_reads_nothing_holds_no_helper_for_ever() {
+    let args = serde_json::json!({ "attempt": 1, "sha256": "a".repeat(64), "logCursor": null });
+    let line = serde_json::json!({ "v": 1, "verb": "start-firstboot", "args": args });
+    let (served, _ours) = ask_endless(format!("{line}\n")).await;
+    assert!(matches!(served, Served::Gone), "{served:?}");
+}
+
 // --- another uid ---
 
 const STRANGER_SOCKET: &str = "STRATUM_TEST_STRANGER_SOCKET";
