@@ -25,14 +25,18 @@ pub(crate) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Faul
     let invalid = |why: &str| {
         Fault::new(Code::Local, format!("{} {why}: the banner stays as it is", paths.snapshot().display()))
     };
-    let bytes = durable_file::read_owned(&paths.snapshot(), MAX_SNAPSHOT, owner)?
-        .ok_or_else(|| invalid("is missing"))?;
-    let snapshot = Snapshot::parse(&bytes).map_err(|_| invalid("is not a snapshot"))?;
-    let now = Now::read();
-    // There while a console is on a virtual terminal: nobody is sent to a screen that is not there.
-    let screen = if paths.console_note().exists() { StatusScreen::Tty1 } else { StatusScreen::None };
-    write_changed(&paths.issue(), &banner::issue(&snapshot, now, screen))?;
-    write_changed(&paths.motd(), &banner::motd(&snapshot, now, screen))?;
+    let read = || {
+        let bytes = durable_file::read_owned(&paths.snapshot(), MAX_SNAPSHOT, owner)?;
+        bytes.ok_or_else(|| invalid("is missing"))
+    };
+    settle(read, |bytes| {
+        let snapshot = Snapshot::parse(bytes).map_err(|_| invalid("is not a snapshot"))?;
+        let now = Now::read();
+        // There while a console is on a virtual terminal: nobody is sent to a screen that is not there.
+        let screen = if paths.console_note().exists() { StatusScreen::Tty1 } else { StatusScreen::None };
+        write_changed(&paths.issue(), &banner::issue(&snapshot, now, screen))?;
+        write_changed(&paths.motd(), &banner::motd(&snapshot, now, screen))
+    })?;
     // Also when the file had this text already: a request without `reload`, sent for an older snapshot, may have written it. A prompt
     // that shows it is not drawn again (agetty compares).
     if reload {
@@ -42,6 +46,24 @@ pub(crate) fn reload(paths: &Paths, owner: u32, reload: bool) -> Result<(), Faul
 }
 
 // === private ===
+
+/// Writes what was read until it is what is there: another helper may have written the banner of a newer snapshot meanwhile, and the older
+/// one must not be what stays. Bounded, because the agent writes as often as it likes; each of its writes that matters asks for a banner.
+fn settle(
+    mut read: impl FnMut() -> Result<Vec<u8>, Fault>,
+    mut write: impl FnMut(&[u8]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut bytes = read()?;
+    for _ in 0..5 {
+        write(&bytes)?;
+        let now = read()?;
+        if now == bytes {
+            break;
+        }
+        bytes = now;
+    }
+    Ok(())
+}
 
 fn write_changed(path: &std::path::Path, text: &str) -> Result<(), Fault> {
     if text.len() > MAX_TEXT {
@@ -78,5 +100,23 @@ fn tell_login_prompts(paths: &Paths) {
         tracing::debug!(
             "agetty --reload did not work: the login prompts show the banner when they are drawn next"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_helper_that_was_overtaken_writes_the_newer_banner_once_more() {
+        let mut there = [b"old", b"new", b"new"].into_iter();
+        let mut written = Vec::new();
+        let read = || Ok(there.next().unwrap().to_vec());
+        settle(read, |bytes| {
+            written.push(bytes.to_vec());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(written, [b"old", b"new"]);
     }
 }
