@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use console::text::Safe;
 use serde::Deserialize;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
 use crate::handoff::Redactor;
@@ -20,7 +21,7 @@ const MAX_LINES: usize = 200;
 const MAX_ENTRY: u64 = 1024 * 1024;
 /// How long a batch waits for more lines.
 const GATHER: Duration = Duration::from_millis(100);
-/// How long the end of the log may take to be read.
+/// Longest wait for journald, and then for each entry of the end of the log.
 const LAST: Duration = Duration::from_secs(20);
 /// Said once where the log can no longer be redacted.
 pub(super) const UNREDACTABLE: &str =
@@ -89,32 +90,32 @@ impl UnitLog {
         self.event()
     }
 
-    /// What is left when nobody writes any more.
-    pub(super) async fn rest(&mut self) -> Vec<Event> {
+    /// What is left when nobody writes any more. Told as it is read: after an agent that was away it may be the whole log of an install,
+    /// which is not for our memory.
+    pub(super) async fn rest(&mut self, events: &Sender<Event>) {
         self.live = None;
         self.line.clear();
         // Whoever asks is told of a unit's end before journald has taken its last lines.
         let mut sync = Command::new("journalctl");
         sync.arg("--sync").stdin(Stdio::null()).stdout(Stdio::null());
         let _ = timeout(LAST, quiet(&mut sync).status()).await;
-        let mut events = Vec::new();
-        let Ok(mut child) = self.spawn(false) else { return events };
-        let Some(out) = child.stdout.take() else { return events };
-        let mut out = BufReader::new(out);
-        let read = async {
-            let mut line = Vec::new();
-            while let Some(entry) = read_entry(&mut out, &mut line).await {
-                self.take(entry);
-                if self.lines.len() >= MAX_LINES {
-                    events.push(self.event());
-                }
-            }
-        };
-        let _ = timeout(LAST, read).await;
-        if !self.lines.is_empty() {
-            events.push(self.event());
+        let mut child = self.spawn(false).ok();
+        if let Some(out) = child.as_mut().and_then(|child| child.stdout.take()) {
+            self.pass_on(&mut BufReader::new(out), events).await;
         }
-        events
+        if !self.lines.is_empty() {
+            let _ = events.send(self.event()).await;
+        }
+    }
+
+    async fn pass_on(&mut self, out: &mut BufReader<impl AsyncRead + Unpin>, events: &Sender<Event>) {
+        let mut line = Vec::new();
+        while let Ok(Some(entry)) = timeout(LAST, read_entry(out, &mut line)).await {
+            self.take(entry);
+            if self.lines.len() >= MAX_LINES {
+                let _ = events.send(self.event()).await;
+            }
+        }
     }
 
     async fn read(&mut self) -> Option<Entry> {
@@ -167,7 +168,7 @@ impl UnitLog {
 // === private ===
 
 /// The next entry; `None` at the end. What is no entry is skipped. `line` keeps what was read when this is cut off.
-async fn read_entry(out: &mut BufReader<ChildStdout>, line: &mut Vec<u8>) -> Option<Entry> {
+async fn read_entry(out: &mut BufReader<impl AsyncRead + Unpin>, line: &mut Vec<u8>) -> Option<Entry> {
     loop {
         let room = MAX_ENTRY.saturating_sub(line.len() as u64);
         let read = out.take(room).read_until(b'\n', line).await;
@@ -213,6 +214,29 @@ mod tests {
         assert_eq!(log.lines[0].as_str(), "pw [removed] end");
         assert!(!log.lines[1].as_str().contains("canary"), "{}", log.lines[1]);
         assert_eq!((log.lines.len(), log.cursor.as_deref()), (2, Some("s=1;i=4")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_long_log_is_told_while_it_is_read() {
+        use tokio::io::AsyncWriteExt;
+
+        let (mut journalctl, out) = tokio::io::duplex(64 * 1024);
+        let (events, mut told) = tokio::sync::mpsc::channel(1);
+        let redactor = Redactor::from_delivery(&fixture::delivery());
+        let mut log = UnitLog::new("00", None, Some(redactor));
+        let read = async move {
+            log.pass_on(&mut BufReader::new(out), &events).await;
+            log.lines.len()
+        };
+        let write = async {
+            let entries = |n: usize| "{\"__CURSOR\":\"s=1\",\"MESSAGE\":\"line\"}\n".repeat(n);
+            journalctl.write_all(entries(MAX_LINES + 1).as_bytes()).await.unwrap();
+            let Some(Event::FirstbootLog { lines, .. }) = told.recv().await else { panic!("no lines") };
+            assert_eq!(lines.len(), MAX_LINES);
+            journalctl.write_all(entries(1).as_bytes()).await.unwrap();
+            drop(journalctl);
+        };
+        assert_eq!(tokio::join!(read, write).0, 2);
     }
 
     #[test]

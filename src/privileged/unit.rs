@@ -64,10 +64,9 @@ impl InProcess {
             Some(text) => end_from(&text),
             None => follow(&bus, &invocation, &mut log, &events).await?,
         };
-        for event in log.rest().await {
-            let _ = events.send(event).await;
-        }
+        // Before its last lines, which may take a while: what systemd still knows now, nobody may after that.
         run.write_note("end", &end_as_text(&end))?;
+        log.rest(&events).await;
         self.ended(&end).await?;
         Ok(end)
     }
@@ -156,11 +155,11 @@ async fn follow(
     }
 }
 
-/// How the run ended, if it has.
+/// How the run ended, if it has. Failures are nouns: "firstboot ended with ...", "firstboot failed: ...".
 fn end_of(unit: &UnitState, invocation: &str) -> Option<FirstbootEnd> {
     let failed = |text: String| Some(FirstbootEnd::Failed(Safe::clean(text)));
     if unit.invocation != invocation {
-        return failed(format!("{FIRSTBOOT} was started or stopped by somebody else"));
+        return failed(format!("a start or a stop of {FIRSTBOOT} by somebody else"));
     }
     if unit.is_running() {
         return None;
@@ -168,7 +167,7 @@ fn end_of(unit: &UnitState, invocation: &str) -> Option<FirstbootEnd> {
     match (unit.result.as_str(), unit.status) {
         // It remains after it has ended; one that does not was stopped.
         ("success", _) if unit.active == "active" => Some(FirstbootEnd::Done),
-        ("success", _) => failed("it was stopped before it had ended".to_owned()),
+        ("success", _) => failed("a stop before it was done".to_owned()),
         // systemd.exec(5), "Process exit codes": 203 is EXIT_EXEC.
         ("exit-code", 203) => failed("exit status 203: the program could not be started".to_owned()),
         ("exit-code", status) => failed(format!("exit status {status}")),

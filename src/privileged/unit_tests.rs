@@ -283,7 +283,7 @@ async fn how_a_unit_failed_is_told_in_words_and_told_again_after_a_reset() {
         (("failed", "signal", 9), "signal 9"),
         (("failed", "core-dump", 11), "signal 11"),
         (("failed", "oom-kill", 9), "the result oom-kill of its unit"),
-        (("inactive", "success", 0), "it was stopped before it had ended"),
+        (("inactive", "success", 0), "a stop before it was done"),
     ] {
         let world = World::new().await;
         let sha256 = world.deliver(1).await;
