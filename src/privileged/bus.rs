@@ -284,7 +284,8 @@ fn failed(doing: &str, error: &zbus::Error) -> Fault {
 
 /// Its job stays: whoever asks again finds it, or what it started.
 fn not_started() -> Fault {
-    let detail = format!("systemd did not start {FIRSTBOOT} in time: systemctl list-jobs shows what it waits for");
+    let detail =
+        format!("systemd did not start {FIRSTBOOT} in time: systemctl list-jobs shows what it waits for");
     Fault::new(Code::Local, detail)
 }
 

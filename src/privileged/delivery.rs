@@ -66,14 +66,7 @@ impl InProcess {
             return Err(problem);
         }
         let paths = &self.paths;
-        let marker = paths.joined_marker();
-        if std::fs::symlink_metadata(&marker).is_ok() {
-            let detail = format!(
-                "this machine is a member already ({} is there): nothing was written",
-                marker.display()
-            );
-            return Err(Fault::new(Code::Local, detail));
-        }
+        refuse_member(paths)?;
         let said = Attempt { attempt, sha256: delivery.sha256().to_owned(), boot_id: self.boot_id.clone() };
         place_files(paths, delivery, &said)?;
         Ok(said.sha256)
@@ -125,6 +118,24 @@ pub(super) fn read_back(paths: &Paths, sha256: &str) -> Result<Delivery, Fault> 
         return Err(Fault::new(Code::Tampered, detail));
     }
     Ok(delivery)
+}
+
+/// A member is never installed again. Where that cannot be known it is taken for one: the other mistake costs its data.
+pub(super) fn refuse_member(paths: &Paths) -> Result<(), Fault> {
+    let marker = paths.joined_marker();
+    let detail = match std::fs::symlink_metadata(&marker) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Ok(_) => format!(
+            "this machine is a member already ({} is there): nothing was written or started",
+            marker.display()
+        ),
+        Err(error) => format!(
+            "whether this machine is a member already cannot be told ({}: {}): nothing was written or started",
+            marker.display(),
+            durable_file::plain_io(&error)
+        ),
+    };
+    Err(Fault::new(Code::Local, detail))
 }
 
 // === private ===

@@ -65,7 +65,7 @@ impl InProcess {
         let _ = events.send(Event::FirstbootRunning).await;
         let mut log = Log::new(&run, log_cursor, self.redactor(sha256).await?);
         let end = self.follow(&run, &mut runner, &mut log, &events).await?;
-        self.ended(&end).await?;
+        self.ended(&end, attempt, sha256).await?;
         Ok(end)
     }
 
@@ -76,12 +76,27 @@ impl InProcess {
         Ok(read.as_ref().map(Redactor::from_delivery))
     }
 
-    /// A node keeps no bundle.
-    pub(super) async fn ended(&self, end: &FirstbootEnd) -> Result<(), Fault> {
-        if *end == FirstbootEnd::Done {
-            self.blocking(|this| Ok(durable_file::remove(&this.paths.bundle(), "bundle-remove")?)).await?;
+    /// A node keeps no bundle. But one that was delivered for a later attempt is not ours to take away: whoever follows late would leave
+    /// that attempt without its secrets.
+    pub(super) async fn ended(
+        &self,
+        end: &FirstbootEnd,
+        attempt: Option<u64>,
+        sha256: &str,
+    ) -> Result<(), Fault> {
+        if *end != FirstbootEnd::Done {
+            return Ok(());
         }
-        Ok(())
+        let _lock = delivery::lock(&self.paths).await?;
+        let digest = sha256.to_owned();
+        self.blocking(move |this| {
+            let other = |written: &Attempt| written.attempt != attempt || written.sha256 != digest;
+            if delivery::last_written(&this.paths)?.as_ref().is_some_and(other) {
+                return Ok(());
+            }
+            Ok(durable_file::remove(&this.paths.bundle(), "bundle-remove")?)
+        })
+        .await
     }
 
     /// Whether what was written last is this delivery, in this boot, and still is what was delivered. `false`: it was written in another boot,
@@ -95,6 +110,7 @@ impl InProcess {
                 "another delivery was written after this one: it is not started",
             ));
         }
+        delivery::refuse_member(&self.paths)?;
         delivery::read_back(&self.paths, sha256)?;
         Ok(true)
     }

@@ -693,3 +693,37 @@ async fn a_crash_at_any_moment_of_the_start_leaves_one_start() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_machine_that_may_be_a_member_is_not_written_to() {
+    let world = World::new();
+    // The marker cannot be looked for: nobody knows.
+    std::fs::remove_dir_all(world.paths.state_dir()).unwrap();
+    durable_file::write_volatile(&world.paths.state_dir(), b"", 0o600, "test").unwrap();
+    let fault = world.verbs().write_delivery(Some(1), &fixture::delivery()).await.unwrap_err();
+    assert!(fault.detail.as_str().contains("cannot be told"), "{}", fault.detail);
+    assert!(!world.paths.node_yaml().exists() && !world.paths.bundle().exists());
+}
+
+#[tokio::test]
+async fn a_member_starts_no_firstboot_whatever_was_written_before() {
+    let world = World::new();
+    let digest = world.deliver(Some(1), "true").await;
+    durable_file::write_volatile(&world.paths.joined_marker(), b"", 0o600, "test").unwrap();
+    let (answer, _) = start(&*world.verbs(), Some(1), &digest, None).await;
+    let detail = answer.unwrap_err().detail;
+    assert!(detail.as_str().contains("is a member already"), "{detail}");
+    assert_eq!(world.starts(), 0);
+}
+
+#[tokio::test]
+async fn who_follows_an_earlier_attempt_late_leaves_the_next_ones_bundle() {
+    let world = World::new();
+    let first = world.deliver(Some(1), "true").await;
+    assert_eq!(start(&*world.verbs(), Some(1), &first, None).await.0.unwrap(), FirstbootEnd::Done);
+    let second = world.deliver(Some(2), "true; true").await;
+    assert_eq!(start(&*world.verbs(), Some(1), &first, None).await.0.unwrap(), FirstbootEnd::Done);
+    assert!(world.paths.bundle().exists());
+    assert_eq!(start(&*world.verbs(), Some(2), &second, None).await.0.unwrap(), FirstbootEnd::Done);
+    assert!(!world.paths.bundle().exists());
+}

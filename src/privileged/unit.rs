@@ -67,7 +67,7 @@ impl InProcess {
         // Before its last lines, which may take a while: what systemd still knows now, nobody may after that.
         run.write_note("end", &end_as_text(&end))?;
         log.rest(&events).await;
-        self.ended(&end).await?;
+        self.ended(&end, attempt, sha256).await?;
         Ok(end)
     }
 
