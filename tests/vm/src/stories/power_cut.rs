@@ -130,6 +130,8 @@ fn installing(machine: &Machine<'_>, founder: &Founder) -> Result<()> {
         ensure!(shown["pairingCode"] == before.join.pairing.as_str(), "it shows {}", shown["pairingCode"]);
         vm.wait_for_screen(1, "restarted", MOMENT)?;
         vm.keep_screen("tty1-installing-cut")?;
+        // The machine knows it first; the administrator can act when the cluster knows it too.
+        founder.wait_for(&before.join.id, "failed", MOMENT)?;
         founder.retry(&before.join.id)?;
         joins_as_the_same(vm, founder, &before)
     })
