@@ -16,7 +16,6 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::{BannerArgs, DeliveryArgs, End, FirstbootArgs, Line, MAX_ANSWER, Progress, Request, VERSION};
-use crate::durable_file;
 use crate::handoff::Delivery;
 use crate::join::event::{Event, FirstbootEnd};
 use crate::join::fault::{Code, Fault};
@@ -60,7 +59,7 @@ impl ThroughHelper {
             .await
             .map_err(|_| self.fault("takes no connection"))?
             .map_err(|error| {
-                let why = durable_file::plain_io(&error);
+                let why = plain(&error);
                 self.fault(format_args!(
                     "is not there: {why}; look at: systemctl status stratum-join-helper.socket"
                 ))
@@ -101,7 +100,7 @@ impl ThroughHelper {
             Ok(len) if len >= MAX_ANSWER => return Err(self.fault("answers without an end")),
             Ok(_) => return Err(self.gone("ended before it answered")),
             Err(error) => {
-                return Err(self.gone(format_args!("went away: {}", durable_file::plain_io(&error))));
+                return Err(self.gone(format_args!("went away: {}", plain(&error))));
             }
         }
         serde_json::from_slice(&line).map_err(|_| self.fault("gives an answer that is none"))
@@ -156,6 +155,12 @@ fn event(progress: Progress) -> Option<Event> {
         Progress::Running => Some(Event::FirstbootRunning),
         Progress::Log { lines, cursor } => Some(Event::FirstbootLog { lines, cursor }),
     }
+}
+
+/// The system's words without its number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 /// The request line, wiped when it was sent.
