@@ -29,6 +29,9 @@ use crate::join::fault::{Code, Fault};
 
 /// What a logged-in person is told who tries to power the machine off.
 const WHY_NOT: &str = "this machine is being installed as a node of a cluster";
+/// How often in a row systemd may fail to answer who follows: it is away for a moment when it runs itself anew (`systemctl daemon-reexec`),
+/// which an upgrade of its package does, also one by firstboot.
+const UNANSWERED: u32 = 3;
 const DONE: &str = "done";
 const FAILED: &str = "failed: ";
 
@@ -143,13 +146,19 @@ async fn follow(
     events: &Sender<Event>,
 ) -> Result<FirstbootEnd, Fault> {
     let mut watch = bus.watch_firstboot().await?;
+    let mut unanswered = 0;
     loop {
         tokio::select! {
-            state = watch.next() => {
-                if let Some(end) = end_of(&state?, invocation) {
-                    return Ok(end);
+            state = watch.next() => match state {
+                Ok(state) => {
+                    unanswered = 0;
+                    if let Some(end) = end_of(&state, invocation) {
+                        return Ok(end);
+                    }
                 }
-            }
+                Err(_) if unanswered < UNANSWERED => unanswered += 1,
+                Err(fault) => return Err(fault),
+            },
             lines = log.next() => drop(events.send(lines).await),
         }
     }

@@ -31,6 +31,8 @@ struct Fake {
     starts: u8,
     stops: u8,
     subscribed: bool,
+    /// Which of the next looks at the unit is not answered; 0 is none.
+    away_at: u32,
     inhibited: usize,
     reboots: usize,
     /// How a start ends: `done` gives an invocation; anything else none.
@@ -43,6 +45,7 @@ type Shared = Arc<Mutex<Fake>>;
 #[zbus(prefix = "org.freedesktop.systemd1")]
 enum Refused {
     AlreadySubscribed(String),
+    Away(String),
     #[zbus(error)]
     ZBus(zbus::Error),
 }
@@ -68,9 +71,12 @@ impl FakeManager {
         }
     }
 
-    async fn load_unit(&self, name: &str) -> OwnedObjectPath {
+    async fn load_unit(&self, name: &str) -> Result<OwnedObjectPath, Refused> {
         assert_eq!(name, FIRSTBOOT);
-        path(UNIT)
+        let mut fake = self.0.lock().unwrap();
+        let away = fake.away_at == 1;
+        fake.away_at = fake.away_at.saturating_sub(1);
+        if away { Err(Refused::Away("not now".to_owned())) } else { Ok(path(UNIT)) }
     }
 
     async fn start_unit(
@@ -371,6 +377,16 @@ async fn a_start_that_was_cut_off_is_made_once() {
     world.end(BAD);
     assert_eq!(world.run(1, &sha256, GOOD).await, FirstbootEnd::Failed(Safe::clean("exit status 3")));
     assert_eq!(world.starts(), 1);
+}
+
+#[tokio::test]
+async fn a_systemd_that_is_away_for_a_moment_does_not_end_the_following() {
+    let world = World::new().await;
+    let sha256 = world.deliver(1).await;
+    // The verb looks before the start, after it, once for the signals, and then whenever something may have changed.
+    world.fake.lock().unwrap().away_at = 4;
+    assert_eq!(world.run(1, &sha256, GOOD).await, FirstbootEnd::Done);
+    assert_eq!((world.starts(), world.fake.lock().unwrap().away_at), (1, 0));
 }
 
 #[tokio::test]
