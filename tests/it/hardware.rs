@@ -78,11 +78,11 @@ fn compare(at: &str, want: &Value, have: &Value, differences: &mut Vec<String>) 
     }
 }
 
-fn names<'a>(list: &'a Value) -> Vec<&'a str> {
+fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap()).collect()
 }
 
-fn texts<'a>(list: &'a Value) -> Vec<&'a str> {
+fn texts(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect()
 }
 
