@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::finding::Missing;
+use crate::recording::Kind;
 use crate::roots::Roots;
 use crate::warning::{Code, Warnings};
 
@@ -204,12 +205,13 @@ impl BlockTree {
         let index = self.push(read_dev(roots, name, &dir, devpath.clone()).0);
         self.read_edges(roots, index, &dir, "holders", holders);
         self.read_edges(roots, index, &dir, "slaves", slaves);
-        let children = match roots.list(&dir) {
+        let children = match roots.list_kinds(&dir) {
             Ok(children) => children,
             Err(_) => return self.mark(index),
         };
-        for child in children {
-            if NOT_PARTITIONS.contains(&child.as_str()) || !is_kernel_name(&child) {
+        for (child, kind) in children {
+            // An attribute is a file.
+            if kind == Kind::File || NOT_PARTITIONS.contains(&child.as_str()) || !is_kernel_name(&child) {
                 continue;
             }
             let child_dir = format!("{dir}/{child}");
@@ -240,7 +242,13 @@ impl BlockTree {
             Ok(names) => out.extend(names.into_iter().map(|name| (index, name))),
             // A captured tree may hold only the links; the running kernel always has the directory.
             Err(Missing::Absent) if !roots.is_live() || which == "slaves" => {}
-            Err(_) => self.mark(index),
+            Err(missing) => {
+                // A copy of the tree must have the same doubt.
+                if missing == Missing::Absent {
+                    roots.note_broken(&format!("{dir}/{which}"));
+                }
+                self.mark(index);
+            }
         }
     }
 
@@ -279,19 +287,25 @@ fn read_dev(roots: &Roots, name: &str, dir: &str, devpath: String) -> (BlockDev,
     let uevent = String::from_utf8_lossy(&uevent).into_owned();
     let get = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     let number = |s: &str| s.trim().parse::<u32>().ok();
-    let from_file = roots.line(&format!("{dir}/dev")).ok().and_then(|text| {
+    let from_file = || {
+        let text = roots.line(&format!("{dir}/dev")).ok()?;
         let (major, minor) = text.split_once(':')?;
         Some((number(major)?, number(minor)?))
-    });
-    let dev = from_file.or_else(|| Some((number(get("MAJOR")?)?, number(get("MINOR")?)?)));
-    let partition = roots.line(&format!("{dir}/partition"));
-    let is_partition = match get("DEVTYPE") {
-        Some(devtype) => devtype == "partition",
-        // A sub-directory with extents is a partition, whatever else of it is unreadable.
-        None => partition.is_ok() || roots.exists(&format!("{dir}/start")),
     };
-    let parted =
-        partition.ok().and_then(|p| number(&p)).or_else(|| get("PARTN").and_then(number)).unwrap_or(0);
+    // One read tells all of it; its own files are asked for what it does not tell.
+    let pair = || Some((number(get("MAJOR")?)?, number(get("MINOR")?)?));
+    let dev = pair().or_else(from_file);
+    let partition = || roots.line(&format!("{dir}/partition")).ok().and_then(|p| number(&p));
+    let (is_partition, parted) = match get("DEVTYPE") {
+        Some("partition") => (true, get("PARTN").and_then(number).or_else(partition)),
+        Some(_) => (false, None),
+        // A sub-directory with extents is a partition, whatever else of it is unreadable.
+        None => match partition() {
+            Some(parted) => (true, Some(parted)),
+            None => (["partition", "start"].iter().any(|f| roots.exists(&format!("{dir}/{f}"))), None),
+        },
+    };
+    let parted = parted.unwrap_or(0);
     let doubt = dev.is_none();
     let dev = BlockDev {
         name: name.to_owned(),

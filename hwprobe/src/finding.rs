@@ -3,12 +3,14 @@
 //! May touch: nothing. Must never: turn a failure into a value.
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 /// A fact, or why there is none. No probing function returns an error for a missing fact.
 pub type Finding<T> = Result<T, Missing>;
 
 /// Why a fact is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Missing {
     /// The device or machine has no such fact (no file, empty file).
     Absent,

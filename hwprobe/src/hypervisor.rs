@@ -3,11 +3,14 @@
 //! May touch: DMI, `proc`, device tree; CPUID only for the running machine. Must never: ask the host's processor about
 //! a captured machine, or call a Surface laptop a guest.
 
+use serde::{Deserialize, Serialize};
+
 use crate::inventory::Hypervisor;
 use crate::roots::Roots;
 
 /// What CPUID says (leaf 1 and leaf 0x40000000).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Cpuid {
     /// No hypervisor bit.
     Bare,

@@ -9,7 +9,7 @@ use crate::inventory::OsDiskLayout;
 use crate::roots::Roots;
 use crate::warning::{Code, Warnings};
 
-const PATH: &str = "etc/stratum/install.yaml";
+pub(crate) const PATH: &str = "etc/stratum/install.yaml";
 /// Longest install id.
 const MAX_ID: usize = 64;
 
@@ -28,14 +28,15 @@ pub(crate) struct InstallRecord {
     pub(crate) install_id: Option<String>,
 }
 
+fn bad(warnings: &mut Warnings, fact: &str, what: &str) {
+    warnings.note("", Code::InstallRecordInvalid, fact, &format!("/{PATH}: {what}"));
+}
+
 /// Reads the record. No record, or one without the keys, is normal; a broken one is a warning.
 pub(crate) fn read(roots: &Roots, warnings: &mut Warnings) -> InstallRecord {
-    let bad = |warnings: &mut Warnings, fact: &str, what: &str| {
-        warnings.note("", Code::InstallRecordInvalid, fact, &format!("/{PATH}: {what}"));
-    };
-    let bytes = match roots.read(PATH) {
-        Ok(bytes) => bytes,
-        Err(Missing::Absent) => return InstallRecord::default(),
+    match roots.read(PATH) {
+        Ok(bytes) => parse(&bytes, warnings),
+        Err(Missing::Absent) => InstallRecord::default(),
         Err(missing) => {
             let what = match missing {
                 Missing::Truncated => "larger than 64 KiB",
@@ -43,10 +44,14 @@ pub(crate) fn read(roots: &Roots, warnings: &mut Warnings) -> InstallRecord {
                 _ => "cannot be read",
             };
             bad(warnings, "osDiskLayout", what);
-            return InstallRecord::default();
+            InstallRecord::default()
         }
-    };
-    let record: Record = match std::str::from_utf8(&bytes) {
+    }
+}
+
+/// What the bytes of a record say.
+pub(crate) fn parse(bytes: &[u8], warnings: &mut Warnings) -> InstallRecord {
+    let record: Record = match std::str::from_utf8(bytes) {
         Ok(text) if text.trim().is_empty() => return InstallRecord::default(),
         Ok(text) => match serde_yaml::from_str_with_options(text, options()) {
             Ok(record) => record,
@@ -87,6 +92,21 @@ pub(crate) fn read(roots: &Roots, warnings: &mut Warnings) -> InstallRecord {
         good
     });
     InstallRecord { os_disk_layout, install_id }
+}
+
+/// A record that says the same to us, and nothing else: the installer's has more, and not for other eyes. One that is broken stays broken.
+pub(crate) fn only_ours(bytes: &[u8]) -> Vec<u8> {
+    let mut warnings = Warnings::default();
+    let record = parse(bytes, &mut warnings);
+    if !warnings.into_list().is_empty() {
+        return b"{ left out: [\n".to_vec();
+    }
+    let layout = record.os_disk_layout.map(|layout| match layout {
+        OsDiskLayout::ComputeTail => "osDiskLayout: compute-tail\n".to_owned(),
+        OsDiskLayout::WholeDisk => "osDiskLayout: whole-disk\n".to_owned(),
+    });
+    let id = record.install_id.map(|id| format!("installId: '{id}'\n"));
+    [layout, id].into_iter().flatten().collect::<String>().into_bytes()
 }
 
 fn options() -> serde_yaml::Options {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 mod assemble;
 mod blockdev;
+mod capture;
 mod classify;
 mod disks;
 mod ends;
@@ -40,6 +41,8 @@ mod netsource;
 mod nics;
 mod order;
 mod partitions;
+mod recording;
+mod redact;
 mod roots;
 mod stack;
 mod system;
@@ -51,6 +54,7 @@ mod warning;
 mod watch;
 
 pub use blockdev::{BlockDev, BlockTree, Dev};
+pub use capture::{Capture, Node, capture};
 pub use ends::{Ends, Look, ReadFailure, Target};
 pub use finding::{Finding, Missing};
 pub use hypervisor::Cpuid;

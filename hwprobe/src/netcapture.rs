@@ -41,31 +41,48 @@ impl NetSource for NetCapture {
             Err(Missing::NotCaptured) => return sysfs_links(&self.0),
             other => other?,
         };
-        Ok(all.iter().filter_map(|l| to_link(&all, l)).collect())
+        Ok(links_in(&all))
     }
 
     fn addresses(&self) -> Finding<Vec<Addr>> {
-        let all = self.json("capture/ip-addr.json")?;
-        let mut found = Vec::new();
-        for link in &all {
-            let Some(index) = number(link, "ifindex") else { continue };
-            for address in link.get("addr_info").and_then(Value::as_array).into_iter().flatten() {
-                let v4 = text(address, "family") == Some("inet");
-                let ip = text(address, "local").and_then(|l| l.parse().ok());
-                let prefix = number(address, "prefixlen").and_then(|p| u8::try_from(p).ok());
-                if let (true, Some(address), Some(prefix)) = (v4, ip, prefix) {
-                    found.push(Addr { index, address, prefix });
-                }
-            }
-        }
-        Ok(found)
+        addresses_in(&self.json("capture/ip-addr.json")?)
     }
 
     fn routes(&self) -> Finding<Vec<Route>> {
         let links = self.json("capture/ip-addr.json")?;
         let routes = self.json("capture/ip-route.json")?;
-        Ok(routes.iter().filter_map(|r| to_route(&links, r)).collect())
+        Ok(routes_in(&links, &routes))
     }
+}
+
+/// The interfaces of `ip -j -d addr show`.
+pub(crate) fn links_in(all: &[Value]) -> Vec<Link> {
+    all.iter().filter_map(|l| to_link(all, l)).collect()
+}
+
+/// The IPv4 addresses of `ip -j -d addr show`. `ip` gives every interface a list of addresses: when none has one, they were not recorded.
+pub(crate) fn addresses_in(all: &[Value]) -> Finding<Vec<Addr>> {
+    if !all.is_empty() && all.iter().all(|link| link.get("addr_info").is_none()) {
+        return Err(Missing::NotCaptured);
+    }
+    let mut found = Vec::new();
+    for link in all {
+        let Some(index) = number(link, "ifindex") else { continue };
+        for address in link.get("addr_info").and_then(Value::as_array).into_iter().flatten() {
+            let v4 = text(address, "family") == Some("inet");
+            let ip = text(address, "local").and_then(|l| l.parse().ok());
+            let prefix = number(address, "prefixlen").and_then(|p| u8::try_from(p).ok());
+            if let (true, Some(address), Some(prefix)) = (v4, ip, prefix) {
+                found.push(Addr { index, address, prefix });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The routes of `ip -j -N -d route show table main`; `links` is what [`links_in`] takes.
+pub(crate) fn routes_in(links: &[Value], routes: &[Value]) -> Vec<Route> {
+    routes.iter().filter_map(|r| to_route(links, r)).collect()
 }
 
 fn to_link(all: &[Value], link: &Value) -> Option<Link> {

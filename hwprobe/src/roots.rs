@@ -3,6 +3,7 @@
 //! May touch: files below the one root directory, read-only. Must never: follow a link out of the root, open anything
 //! for writing, block on a fifo, or read without a bound.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::finding::{Finding, Missing};
+use crate::recording::{Entry, Kind, Recording, UNREADABLE, Way};
 
 /// Files of sysfs and proc: one page usually, never more than this.
 const SHORT: usize = 64 * 1024;
@@ -28,6 +30,9 @@ const MAX_ENTRIES: usize = 65_536;
 pub struct Roots {
     root: Arc<OwnedFd>,
     live: bool,
+    /// What could not be read when a captured tree was recorded, and why.
+    missing: Arc<HashMap<String, Missing>>,
+    recording: Option<Arc<Recording>>,
 }
 
 // === impl Roots ===
@@ -57,15 +62,47 @@ impl Roots {
 
     fn open_root(dir: &Path, live: bool) -> io::Result<Self> {
         let root = fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let roots = Self { root: Arc::new(root), live };
+        let mut roots = Self { root: Arc::new(root), live, missing: Arc::default(), recording: None };
         match roots.open(".", OFlags::PATH) {
             Err(Errno::NOSYS) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "kernel without openat2: 5.6 or later is needed",
             )),
             Err(errno) => Err(errno.into()),
-            Ok(_) => Ok(roots),
+            Ok(_) => {
+                if !live && let Ok(text) = roots.read_bytes(UNREADABLE, LONG) {
+                    roots.missing = Arc::new(serde_json::from_slice(&text).unwrap_or_default());
+                }
+                Ok(roots)
+            }
         }
+    }
+
+    /// The same root, with every look at it written down.
+    pub(crate) fn recorded(&self, recording: &Arc<Recording>) -> Self {
+        Self { recording: Some(Arc::clone(recording)), ..self.clone() }
+    }
+
+    /// Answers what the recording of this tree says, or looks; and writes it down where somebody records.
+    fn look<T>(
+        &self,
+        path: &str,
+        way: Way,
+        look: impl FnOnce() -> Finding<T>,
+        entry: impl FnOnce(&T) -> Entry,
+    ) -> Finding<T> {
+        let told = if self.missing.is_empty() { None } else { self.missing.get(&way.key(path)) };
+        let found = told.map_or_else(look, |missing| Err(*missing));
+        if let Some(recording) = &self.recording {
+            match &found {
+                Ok(value) => recording.note(path, entry(value)),
+                Err(Missing::Absent) => {}
+                // Something that is no link: that is what it will be again.
+                Err(Missing::Invalid) if way == Way::Link => recording.note(path, Entry::Exists),
+                Err(missing) => recording.failed(path, way, *missing),
+            }
+        }
+        found
     }
 
     /// Opens `path` (relative to the root) read-only, never blocking, never leaving the root.
@@ -112,6 +149,10 @@ impl Roots {
     }
 
     fn read_up_to(&self, path: &str, max: usize) -> Finding<Vec<u8>> {
+        self.look(path, Way::Read, || self.read_bytes(path, max), |bytes| Entry::File(bytes.clone()))
+    }
+
+    fn read_bytes(&self, path: &str, max: usize) -> Finding<Vec<u8>> {
         let fd = self.open(path, OFlags::RDONLY).map_err(Missing::of)?;
         let stat = fs::fstat(&fd).map_err(Missing::of)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -122,7 +163,13 @@ impl Roots {
         loop {
             match rustix::io::read(&fd, &mut chunk) {
                 Ok(0) => return Ok(bytes),
-                Ok(n) => bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+                Ok(n) => {
+                    bytes.extend_from_slice(chunk.get(..n).unwrap_or_default());
+                    // A file with a size ends there. Those of proc have none, those of sysfs say one page.
+                    if bytes.len() <= max && u64::try_from(stat.st_size).ok() == Some(bytes.len() as u64) {
+                        return Ok(bytes);
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Missing::of(errno)),
             }
@@ -134,6 +181,11 @@ impl Roots {
 
     /// The text of the link at `path`; `Invalid` when it is no link.
     pub(crate) fn link(&self, path: &str) -> Finding<String> {
+        self.look(path, Way::Link, || self.read_link(path), |target| Entry::Link(target.clone()))
+    }
+
+    /// [`Self::link`], and nobody writes it down.
+    pub(crate) fn read_link(&self, path: &str) -> Finding<String> {
         let fd = self.open(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(Missing::of)?;
         let stat = fs::fstat(&fd).map_err(Missing::of)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
@@ -154,9 +206,18 @@ impl Roots {
 
     /// The names in a directory, in bytewise order, without `.` and `..`. Names that are not UTF-8 come out lossy.
     pub(crate) fn list(&self, path: &str) -> Finding<Vec<String>> {
+        Ok(self.list_kinds(path)?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The same, with what each is.
+    pub(crate) fn list_kinds(&self, path: &str) -> Finding<Vec<(String, Kind)>> {
+        self.look(path, Way::List, || self.read_list(path), |entries| Entry::Dir(entries.clone()))
+    }
+
+    fn read_list(&self, path: &str) -> Finding<Vec<(String, Kind)>> {
         let fd = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(Missing::of)?;
         let mut names = Vec::new();
-        for entry in fs::Dir::read_from(&fd).map_err(Missing::of)? {
+        for entry in fs::Dir::new(fd).map_err(Missing::of)? {
             let entry = entry.map_err(Missing::of)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name == "." || name == ".." {
@@ -165,7 +226,7 @@ impl Roots {
             if names.len() == MAX_ENTRIES {
                 return Err(Missing::Truncated);
             }
-            names.push(name);
+            names.push((name, Kind::of(entry.file_type())));
         }
         names.sort_unstable();
         Ok(names)
@@ -173,8 +234,21 @@ impl Roots {
 
     /// The status of what `path` leads to.
     pub(crate) fn stat(&self, path: &str) -> Finding<Stat> {
-        let fd = self.open(path, OFlags::PATH).map_err(Missing::of)?;
-        fs::fstat(&fd).map_err(Missing::of)
+        let look = || {
+            let fd = self.open(path, OFlags::PATH).map_err(Missing::of)?;
+            fs::fstat(&fd).map_err(Missing::of)
+        };
+        self.look(path, Way::Stat, look, |stat| match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Entry::Dir(Vec::new()),
+            _ => Entry::Exists,
+        })
+    }
+
+    /// Writes down that the directory at `path` cannot be listed.
+    pub(crate) fn note_broken(&self, path: &str) {
+        if let Some(recording) = &self.recording {
+            recording.failed(path, Way::List, Missing::Invalid);
+        }
     }
 
     /// Whether something is at `path`; an error other than "not there" counts as there.

@@ -2,9 +2,27 @@
 //!
 //! May touch: `sysinfo` and CPUID (live), `proc` of the tree (captured). Must never: mix the two.
 
+use serde::{Deserialize, Serialize};
+
 use crate::finding::{Finding, Missing};
 use crate::hypervisor::{self, Cpuid};
 use crate::roots::Roots;
+
+/// Facts of a captured machine that no file has.
+pub(crate) const META: &str = "capture/meta.json";
+
+/// What that file says. Every key may be missing: other tools write it too.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Meta {
+    pub(crate) architecture: Option<String>,
+    pub(crate) kernel: Option<String>,
+    /// Version of this crate.
+    pub(crate) probe: Option<String>,
+    /// What CPUID said there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpuid: Option<Cpuid>,
+}
 
 /// Where memory, processor model and CPUID come from.
 pub trait System {
@@ -71,7 +89,8 @@ impl System for CapturedSystem {
     }
 
     fn cpuid(&self) -> Option<Cpuid> {
-        None
+        let meta = self.0.read(META).ok()?;
+        serde_json::from_slice::<Meta>(&meta).ok()?.cpuid
     }
 }
 

@@ -72,6 +72,21 @@ impl Properties {
         Some(out)
     }
 
+    /// The record as a file of `run/udev/data`, with the links that `keep` takes.
+    pub(crate) fn to_record(&self, keep: impl Fn(&str) -> bool) -> Vec<u8> {
+        let mut text = Vec::new();
+        for link in self.links.iter().filter(|link| keep(link)) {
+            text.extend_from_slice(format!("S:{}\n", link.trim_start_matches("/dev/")).as_bytes());
+        }
+        text.extend_from_slice(b"I:1\n");
+        for (key, value) in &self.map {
+            text.extend_from_slice(format!("E:{key}=").as_bytes());
+            text.extend_from_slice(value);
+            text.push(b'\n');
+        }
+        text
+    }
+
     /// Builds a record; `DEVLINKS` becomes the links.
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut record = Self::default();
@@ -144,7 +159,7 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Option<Properties> {
 }
 
 /// Plain `KEY=value` lines, as `udevadm info --query=property` prints them.
-fn parse_pairs(bytes: &[u8]) -> Option<Properties> {
+pub(crate) fn parse_pairs(bytes: &[u8]) -> Option<Properties> {
     let pairs: Vec<(&str, &[u8])> = bytes.split(|b| *b == b'\n').filter_map(split_pair).collect();
     (!pairs.is_empty()).then(|| Properties::from_pairs(pairs))
 }

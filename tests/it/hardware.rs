@@ -194,3 +194,49 @@ fn a_captured_tree_is_read_without_a_socket_to_the_kernel_and_without_another_pr
     assert_eq!((count("socket("), count("execve(")), (0, 1));
     assert!(count("openat2(") > 20 && count("openat2(") == count("RESOLVE_IN_ROOT"));
 }
+
+/// `stratum-join probe --root ROOT --capture DIR`, with more arguments.
+fn capture(root: &Path, dir: &Path, more: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stratum-join"));
+    command.args(["probe", "--root"]).arg(root).arg("--capture").arg(dir).args(more).output().unwrap()
+}
+
+#[test]
+fn a_copy_of_each_recorded_machine_gives_the_same_answer() {
+    let Some(machines) = shared("hwdata/subiquity-machines") else { return };
+    for name in ["multipath", "nvme-over-tcp", "existing-partitions", "many-nics-and-disks"] {
+        let Some(tree) = tree_of(&machines.join(format!("{name}.json"))) else { return };
+        let room = room();
+        let copy = room.path().join("copy");
+        let out = capture(tree.path(), &copy, &[]);
+        let said = String::from_utf8(out.stdout).unwrap();
+        assert!(
+            out.status.success() && out.stderr.is_empty() && !said.contains("does not give"),
+            "{name}: {said}"
+        );
+        assert_eq!(probe(&copy), probe(tree.path()), "{name}");
+        assert_eq!(std::fs::read_dir(room.path()).unwrap().count(), 1, "something stayed beside the copy");
+    }
+}
+
+#[test]
+fn a_copy_is_made_in_a_new_or_empty_directory_alone_and_is_its_owners() {
+    use std::os::unix::fs::PermissionsExt;
+    let (root, room) = (room(), room());
+    let full = room.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("mine"), "keep").unwrap();
+    let out = capture(root.path(), &full, &[]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("the directory is not empty"));
+    let out = capture(root.path(), &room.path().join("no/where"), &[]);
+    assert_eq!(out.status.code(), Some(1));
+    let empty = room.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert!(capture(root.path(), &empty, &["--redact"]).status.success());
+    assert_eq!(std::fs::metadata(&empty).unwrap().permissions().mode() & 0o777, 0o700);
+    let mut left: Vec<_> = std::fs::read_dir(room.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["empty", "full"]);
+    assert_eq!(std::fs::read_to_string(full.join("mine")).unwrap(), "keep");
+}

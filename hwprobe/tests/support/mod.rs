@@ -17,15 +17,19 @@ pub struct Tree(tempfile::TempDir);
 impl Tree {
     /// A machine without disks: a mount table with a root on a device that is not there, no swap, no interfaces.
     pub fn bare() -> Self {
-        // Hundreds of small files: in memory where that is possible.
-        let memory = Path::new("/dev/shm");
-        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        let tree = Self(dir.unwrap());
+        let tree = Self(Self::room());
         tree.put("proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n");
         tree.mounts(&[]);
         fs::create_dir_all(tree.0.path().join("sys/block")).unwrap();
         fs::create_dir_all(tree.0.path().join("sys/class/net")).unwrap();
         tree
+    }
+
+    /// A directory for hundreds of small files: in memory where that is possible.
+    pub fn room() -> tempfile::TempDir {
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        dir.unwrap()
     }
 
     pub fn path(&self) -> &Path {
