@@ -6,16 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::blockdev::{BlockDev, BlockTree, Dev};
-use crate::classify::{self, Whole};
+use crate::classify;
 use crate::ends::{self, Target};
 use crate::facts::{Facts, collapse};
 use crate::finding::{Finding, Missing};
 use crate::holds::{self, DiskFacts, EndsAnswer, Token};
 use crate::identity::{self, NvmeNames};
-use crate::inventory::{Disk, DiskPath, NotAssignable, StackKind, Transport};
+use crate::inventory::{Disk, NotAssignable, StackKind, Transport};
 use crate::mounts::{MountMap, UNKNOWN};
 use crate::order::natural;
 use crate::partitions;
+use crate::paths::{self, Group};
 use crate::roots::Roots;
 use crate::text::Text;
 use crate::udevdb::Properties;
@@ -26,8 +27,6 @@ use crate::{Options, Sources, stack, transport};
 const MAX_DISKS: usize = 4096;
 /// Mount points of one disk.
 const MAX_MOUNTS: usize = 64;
-/// Paths of one disk.
-const MAX_PATHS: usize = 64;
 /// Table types by which `wipefs` names a partition table.
 const TABLES: [&str; 8] = ["gpt", "dos", "sun", "sgi", "bsd", "mac", "dasd", "atari"];
 
@@ -39,16 +38,9 @@ pub(crate) struct World<'a> {
     pub(crate) mounts: MountMap,
     pub(crate) kinds: BTreeMap<usize, StackKind>,
     /// Hidden NVMe paths by the name of their namespace.
-    nvme_paths: HashMap<String, Vec<usize>>,
+    pub(crate) nvme_paths: HashMap<String, Vec<usize>>,
     /// Namespaces by the number of their subsystem (or controller).
     namespaces: HashMap<String, usize>,
-}
-
-/// One disk: a device, or several paths to one under a multipath map.
-struct Group {
-    first: Whole,
-    members: Vec<usize>,
-    map: Option<usize>,
 }
 
 /// All disks of the machine.
@@ -78,6 +70,7 @@ pub(crate) fn probe(
         groups.truncate(MAX_DISKS);
         warnings.note("", Code::Truncated, "disks", "more than 4,096 disks");
     }
+    paths::fold(&world, &mut groups, sources, options, warnings);
     let mut links: Vec<(String, identity::Links)> = groups.iter().map(|g| world.links(g)).collect();
     identity::drop_shared_links(&mut links, warnings);
     let mut disks: Vec<(Disk, DiskFacts)> = Vec::new();
@@ -170,45 +163,18 @@ fn look(
 // === impl World ===
 
 impl World<'_> {
-    fn name(&self, index: usize) -> &str {
+    pub(crate) fn name(&self, index: usize) -> &str {
         self.tree.get(index).map_or("", |d| d.name.as_str())
     }
 
-    fn props(&self, index: usize) -> Option<&Properties> {
+    pub(crate) fn props(&self, index: usize) -> Option<&Properties> {
         self.udev.get(index).and_then(Option::as_ref)
     }
 
-    /// Disks in natural order; the paths under one multipath map are one.
-    fn groups(&self, warnings: &mut Warnings) -> Vec<Group> {
-        let mut wholes = classify::disks(self.roots, &self.tree, warnings);
-        wholes.sort_by(|a, b| natural(self.name(a.index), self.name(b.index)));
-        let mut groups: Vec<Group> = Vec::new();
-        for whole in wholes {
-            let holders = self.tree.get(whole.index).map(|d| d.holders.as_slice()).unwrap_or_default();
-            let map = holders.iter().copied().find(|h| self.kinds.get(h) == Some(&StackKind::Mpath));
-            let known =
-                groups.iter_mut().find(|g| map.is_some() && g.map == map && g.first.size == whole.size);
-            match known {
-                Some(group) => group.members.push(whole.index),
-                None => groups.push(Group { members: vec![whole.index], first: whole, map }),
-            }
-        }
-        // A map over one path is something that stands on the disk, like any other.
-        for group in groups.iter_mut().filter(|g| g.members.len() == 1) {
-            group.map = None;
-        }
-        groups
-    }
-
-    /// Device indexes that are this disk: every path, and the map.
-    fn same(group: &Group) -> impl Iterator<Item = usize> {
-        group.members.iter().copied().chain(group.map)
-    }
-
     fn links(&self, group: &Group) -> (String, identity::Links) {
-        let numbers: Vec<Dev> = Self::same(group).filter_map(|i| self.tree.get(i)?.dev).collect();
+        let numbers: Vec<Dev> = group.same().filter_map(|i| self.tree.get(i)?.dev).collect();
         let mut all = identity::Links::default();
-        for index in Self::same(group) {
+        for index in group.same() {
             let links = identity::links(self.roots, &numbers, self.props(index));
             all.by_id.extend(links.by_id);
             all.by_path.extend(links.by_path);
@@ -296,14 +262,13 @@ impl World<'_> {
         let rotational = facts.keep("rotational", rotational);
         let transport = transport::of(self.roots, dev, udev);
         let transport = facts.keep("transport", transport.ok_or(Missing::Absent));
-        let removable = self.roots.number(&file("removable")) == Ok(1);
+        let removable = self.any(group, "removable");
         let mut not_assignable = Vec::new();
-        if group.first.zoned {
+        if group.zoned {
             not_assignable.push(NotAssignable::HostManagedZoned);
         }
         let above = self.above(group);
-        let table =
-            Self::same(group).find_map(|i| self.props(i)?.bytes("ID_PART_TABLE_TYPE")).map(<[u8]>::to_vec);
+        let table = group.same().find_map(|i| self.props(i)?.bytes("ID_PART_TABLE_TYPE")).map(<[u8]>::to_vec);
         let table = table.and_then(|t| facts.text::<64>("partitionTable", &t));
         let (own, ambivalent) = self.signatures(index);
         if ambivalent {
@@ -361,7 +326,7 @@ impl World<'_> {
             rotational,
             transport,
             removable: removable || matches!(transport, Some(Transport::Usb | Transport::Sd)),
-            read_only: self.roots.number(&file("ro")) == Ok(1),
+            read_only: self.any(group, "ro"),
             mounts,
             holds: Vec::new(),
             partition_table: table,
@@ -373,6 +338,12 @@ impl World<'_> {
         };
         identity::fill_keys(&mut disk, links, self.nvme_names(&dev.name), &mut facts);
         Some(disk)
+    }
+
+    /// Whether a flag is set on any path.
+    fn any(&self, group: &Group, flag: &str) -> bool {
+        let dirs = group.members.iter().filter_map(|m| self.tree.get(*m)).map(|d| &d.dir);
+        dirs.into_iter().any(|dir| self.roots.number(&format!("{dir}/{flag}")) == Ok(1))
     }
 
     /// A name in udev's encoded form, its plain form, or sysfs.
@@ -419,7 +390,7 @@ impl World<'_> {
             mounted: !disk.mounts.is_empty(),
             ..DiskFacts::default()
         };
-        for index in Self::same(group) {
+        for index in group.same() {
             let Some(dev) = self.tree.get(index) else { continue };
             facts.own.extend(self.signatures(index).0);
             facts.kernel_partitions |= !dev.partitions.is_empty();
@@ -443,28 +414,6 @@ impl World<'_> {
             facts.partitions.extend(numbered.into_iter().map(|p| self.signatures(p).0));
         }
         facts
-    }
-
-    fn paths(&self, group: &Group) -> Vec<DiskPath> {
-        let name = self.name(group.first.index);
-        let nvme = self.nvme_paths.get(name).map(Vec::as_slice).unwrap_or_default();
-        let (indexes, nodes) =
-            if group.members.len() > 1 { (group.members.as_slice(), true) } else { (nvme, false) };
-        if indexes.len() < 2 {
-            return Vec::new();
-        }
-        let one = |i: &usize| {
-            let dev = self.tree.get(*i)?;
-            Some(DiskPath {
-                name: Text::of(&dev.name)?,
-                path: nodes.then(|| Text::of(&format!("/dev/{}", dev.node_name()))).flatten(),
-                state: self.roots.line(&format!("{}/device/state", dev.dir)).ok().and_then(|s| Text::of(&s)),
-            })
-        };
-        let mut paths: Vec<DiskPath> = indexes.iter().filter_map(one).collect();
-        paths.sort_by(|a, b| natural(&a.name, &b.name));
-        paths.truncate(MAX_PATHS);
-        paths
     }
 
     /// Whether the subsystem (or controller) of an NVMe disk has more than one namespace.

@@ -41,6 +41,7 @@ mod netsource;
 mod nics;
 mod order;
 mod partitions;
+mod paths;
 mod recording;
 mod redact;
 mod roots;

@@ -72,6 +72,84 @@ fn a_wwn_of_two_different_disks_is_nobodys_key() {
     assert!(i.warnings.iter().any(|w| w.code == Code::SharedWwn));
 }
 
+/// Two paths to one disk, without a map: `sdb` is behind another host.
+fn dual_port(ends: Option<[u8; 2]>) -> Tree {
+    let facts = [&*format!("ID_WWN={W}"), "ID_SERIAL_SHORT=A1", "disk/by-id/wwn-0x5000c500a1b2c3d4"];
+    let t = Tree::bare();
+    for (sd, dev, host) in [("sda", "8:0", 0), ("sdb", "8:16", 1)] {
+        let real = format!("pci0000:00/0000:00:1f.2/host{host}/target{host}:0:0/{host}:0:0:0");
+        t.dir(&format!("sys/devices/{real}/block/{sd}/holders"));
+        t.link(&format!("sys/block/{sd}"), &format!("../devices/{real}/block/{sd}"));
+        t.link(&format!("sys/block/{sd}/device"), &format!("../../../{host}:0:0:0"));
+        t.put(&format!("sys/block/{sd}/dev"), dev)
+            .put(&format!("sys/block/{sd}/size"), "16")
+            .udev(dev, &facts);
+        if let Some(bytes) = ends {
+            t.ends(sd, &vec![bytes[host]; 8192]);
+        }
+    }
+    t
+}
+
+#[test]
+fn two_paths_to_one_disk_without_a_map_are_one_disk_when_both_ends_read_the_same() {
+    for (ends, holds) in [(Some([0, 0]), vec![]), (Some([7, 7]), vec!["unknown-data"]), (None, vec![])] {
+        let i = dual_port(ends).probe();
+        let d = &i.disks[0];
+        assert_eq!((i.disks.len(), d.paths.len(), texts(&d.holds)), (1, 2, holds), "{ends:?}");
+        assert_eq!(texts(&d.keys), [W, &format!("/dev/disk/by-id/wwn-{W}")]);
+        assert!(d.not_assignable.is_empty() && i.warnings.iter().any(|w| w.code == Code::MultipathInactive));
+    }
+}
+
+#[test]
+fn paths_with_other_contents_stay_two_disks_without_a_key() {
+    let i = dual_port(Some([0, 7])).probe();
+    assert_eq!(i.disks.len(), 2);
+    assert!(
+        i.disks
+            .iter()
+            .all(|d| d.not_assignable.contains(&NotAssignable::DuplicateIdentity) && d.keys.is_empty())
+    );
+}
+
+#[test]
+fn a_path_that_cannot_be_read_is_folded_with_nothing() {
+    let t = dual_port(Some([0, 0]));
+    std::fs::remove_file(t.path().join("capture/ends/sdb.tail")).unwrap();
+    let i = t.probe();
+    assert!(i.disks.len() == 2 && i.disks.iter().all(|d| !d.not_assignable.is_empty()));
+    let options = hwprobe::Options { read_ends: false, ..hwprobe::Options::default() };
+    let i = hwprobe::probe(&hwprobe::Roots::under(dual_port(Some([0, 0])).path()).unwrap(), &options);
+    assert!(i.disks.len() == 2 && i.disks.iter().all(|d| !d.not_assignable.is_empty()));
+}
+
+#[test]
+fn two_logical_units_of_one_target_are_no_two_paths() {
+    let t = dual_port(Some([0, 0]));
+    t.dir("sys/devices/pci0000:00/0000:00:1f.2/host0/target0:0:0/0:0:0:1");
+    std::fs::remove_file(t.path().join("sys/block/sdb/device")).unwrap();
+    t.link("sys/block/sdb/device", "../../../../host0/target0:0:0/0:0:0:1");
+    assert_eq!(t.probe().disks.len(), 2);
+}
+
+#[test]
+fn what_is_on_any_path_is_on_the_folded_disk() {
+    let t = dual_port(Some([0, 0]));
+    t.mounts(&["8:16 /data ext4 /dev/sdb"]);
+    assert_eq!(texts(&t.probe().disks[0].mounts), ["/data"]);
+    let t = dual_port(Some([0, 0]));
+    t.udev("8:16", &[&*format!("ID_WWN={W}"), "ID_SERIAL_SHORT=A1", "ID_FS_TYPE=LVM2_member"]);
+    assert_eq!(texts(&t.probe().disks[0].holds), ["LVM2_member"]);
+    let t = dual_port(Some([0, 0]));
+    t.dm("dm-0", "253:0", "plain", "CRYPT-PLAIN-x").stack("sdb", "dm-0");
+    let d = t.probe().disks.remove(0);
+    assert_eq!((texts(&d.holds), d.stack.len()), (vec!["in-use"], 1));
+    let t = dual_port(Some([0, 0]));
+    t.put("sys/block/sdb/ro", "1");
+    assert!(t.probe().disks[0].read_only);
+}
+
 #[test]
 fn two_disks_that_say_they_are_one_cannot_be_assigned() {
     let facts = [&*format!("ID_WWN={W}"), "ID_SERIAL_SHORT=A1"];
