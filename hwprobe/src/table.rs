@@ -7,65 +7,69 @@ use std::fmt::Write as _;
 use crate::inventory::{CpuVirtualization, Disk, Inventory, LinkState, Nic, NotAssignable};
 
 /// Shortest that a column is cut to.
-const MIN_CUT: usize = 8;
+const MIN_CUT: usize = 12;
+/// Before what stands below a row or goes on from the line above.
+const INDENT: &str = "    ";
 
-/// The whole table, lines ended with `\n`, as wide as its content. Over `width` columns MODEL, then ROUTES are cut with
-/// `...`; KEY never is. No colour.
+/// The whole table, lines ended with `\n`, as wide as its content and, but for single words, at most `width` columns: KEY, then STATE of the
+/// disks and ROUTES, then ADDRESSES of the NICs go to lines of their own below their row, MODEL is cut with `...`. A key never is. No colour.
 #[must_use]
 pub fn render(inventory: &Inventory, width: usize) -> String {
     let mut out = String::new();
-    head(inventory, &mut out);
+    head(inventory, width, &mut out);
     out.push_str("\nDISKS\n");
     if inventory.disks.is_empty() {
         out.push_str("none\n");
     } else {
-        let mut rows =
-            vec![["NAME", "SIZE", "MODEL", "SERIAL", "LINK", "STATE", "KEY"].map(str::to_owned).to_vec()];
-        rows.extend(inventory.disks.iter().map(disk_row));
-        fit(&mut rows, 2, width);
-        table(&rows, &mut out);
+        let head = ["NAME", "SIZE", "MODEL", "SERIAL", "LINK", "STATE", "KEY"];
+        Rows::new(&head, inventory.disks.iter().map(disk_row)).print(
+            &["KEY", "STATE"],
+            Some("MODEL"),
+            width,
+            &mut out,
+        );
     }
     out.push_str("\nNICS\n");
     if inventory.nics.is_empty() {
         out.push_str("none\n");
     } else {
-        let mut rows = vec![
-            ["NAME", "LINK", "SPEED", "DRIVER", "MAC", "ADDRESSES", "ROUTES"].map(str::to_owned).to_vec(),
-        ];
-        rows.extend(inventory.nics.iter().map(nic_row));
-        fit(&mut rows, 6, width);
-        table(&rows, &mut out);
+        let head = ["NAME", "LINK", "SPEED", "DRIVER", "MAC", "ADDRESSES", "ROUTES"];
+        Rows::new(&head, inventory.nics.iter().map(nic_row)).print(
+            &["ROUTES", "ADDRESSES"],
+            None,
+            width,
+            &mut out,
+        );
     }
     let n = inventory.warnings.len();
     if n > 0 {
         let _ = write!(out, "\n{n} {}:", if n == 1 { "warning" } else { "warnings" });
-        out.push(if n == 1 { ' ' } else { '\n' });
+        out.push('\n');
         for warning in &inventory.warnings {
             let at = if warning.at.is_empty() { "machine" } else { &warning.at };
             let what = warning.detail.as_deref().map_or_else(|| warning.facts.join(", "), str::to_owned);
-            let _ = writeln!(out, "{}{at}: {what}", if n == 1 { "" } else { "  " });
+            wrap("  ", &format!("{at}: {what}"), width, &mut out);
         }
     }
     if inventory.cpu_virtualization != CpuVirtualization::Absent && inventory.kvm == Some(false) {
-        out.push_str(
-            "virtualization flag present, /dev/kvm missing: check the firmware setting and the kvm module\n",
-        );
+        let what =
+            "virtualization flag present, /dev/kvm missing: check the firmware setting and the kvm module";
+        wrap("", what, width, &mut out);
     }
     out
 }
 
-fn head(inventory: &Inventory, out: &mut String) {
+fn head(inventory: &Inventory, width: usize, out: &mut String) {
     let host = &inventory.host;
     let dash = |t: Option<&str>| t.unwrap_or("-").to_owned();
     let layout = inventory.os_disk_layout.map(|l| word(&l));
-    let _ = writeln!(
-        out,
-        "{}  serial {}  release {}  OS disks: {}",
+    let parts = [
         dash(host.hostname.as_deref()),
-        dash(host.serial.as_deref()),
-        dash(host.release.as_deref()),
-        dash(layout.as_deref()),
-    );
+        format!("serial {}", dash(host.serial.as_deref())),
+        format!("release {}", dash(host.release.as_deref())),
+        format!("OS disks: {}", dash(layout.as_deref())),
+    ];
+    join(&parts, width, out);
     let cpu = match inventory.cpu_virtualization {
         CpuVirtualization::Absent => "no virtualization flag".to_owned(),
         flag => word(&flag),
@@ -77,7 +81,52 @@ fn head(inventory: &Inventory, out: &mut String) {
     };
     let memory = inventory.memory_bytes.map_or_else(|| "unknown".to_owned(), size);
     let hypervisor = inventory.hypervisor.map_or_else(|| "unknown".to_owned(), |h| word(&h));
-    let _ = writeln!(out, "CPU {cpu}, KVM {kvm}   memory {memory}   hypervisor {hypervisor}");
+    let parts =
+        [format!("CPU {cpu}, KVM {kvm}"), format!("memory {memory}"), format!("hypervisor {hypervisor}")];
+    join(&parts, width, out);
+}
+
+/// Parts beside each other, as many as fit into a line.
+fn join(parts: &[String], width: usize, out: &mut String) {
+    let mut used = 0;
+    for part in parts {
+        let wide = part.chars().count();
+        if used > 0 && used + 2 + wide > width {
+            out.push('\n');
+            used = 0;
+        }
+        if used > 0 {
+            out.push_str("  ");
+            used += 2;
+        }
+        out.push_str(part);
+        used += wide;
+    }
+    out.push('\n');
+}
+
+/// Text in lines of at most `width` columns, broken at spaces; a longer word stays whole, because it may be a key.
+fn wrap(first: &str, text: &str, width: usize, out: &mut String) {
+    out.push_str(first);
+    let mut used = first.chars().count();
+    let mut fresh = true;
+    for word in text.split(' ') {
+        let wide = word.chars().count();
+        if !fresh && used + 1 + wide > width {
+            out.push('\n');
+            out.push_str(INDENT);
+            used = INDENT.len();
+            fresh = true;
+        }
+        if !fresh {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += wide;
+        fresh = false;
+    }
+    out.push('\n');
 }
 
 fn disk_row(disk: &Disk) -> Vec<String> {
@@ -143,42 +192,84 @@ fn nic_row(nic: &Nic) -> Vec<String> {
     ]
 }
 
-/// Cuts column `which` so that the widest row fits, if that is enough of a cut.
-fn fit(rows: &mut [Vec<String>], which: usize, width: usize) {
-    let over = total(rows).saturating_sub(width);
-    let wide = column(rows, which);
-    if over == 0 || wide <= MIN_CUT {
-        return;
+/// Rows of equal length under a head.
+struct Rows {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+// === impl Rows ===
+
+impl Rows {
+    fn new(head: &[&'static str], rows: impl Iterator<Item = Vec<String>>) -> Self {
+        Self { head: head.to_vec(), rows: rows.collect() }
     }
-    let target = wide.saturating_sub(over).max(MIN_CUT);
-    for cell in rows.iter_mut().filter_map(|r| r.get_mut(which)) {
-        if cell.chars().count() > target {
-            let kept: String = cell.chars().take(target.saturating_sub(3)).collect();
-            *cell = format!("{}...", kept.trim_end());
+
+    /// Prints them. Where the rows are wider than `width`, the columns of `below` go below their rows, one after the other, until it is
+    /// enough; before more than the first goes, the column `cut` is cut.
+    fn print(&self, below: &[&str], cut: Option<&str>, width: usize, out: &mut String) {
+        let mut moved: Vec<usize> = Vec::new();
+        let mut below = below.iter().filter_map(|name| self.column(name));
+        while self.total(&moved) > width {
+            if !moved.is_empty()
+                && cut.and_then(|c| self.column(c)).is_some_and(|c| self.room(c, &moved, width) >= MIN_CUT)
+            {
+                break;
+            }
+            let Some(next) = below.next() else { break };
+            moved.push(next);
+        }
+        let cut = cut.and_then(|c| self.column(c)).filter(|_| self.total(&moved) > width);
+        let cut = cut.map(|c| (c, self.room(c, &moved, width).max(MIN_CUT)));
+        let widths: Vec<usize> = (0..self.head.len()).map(|c| self.wide(c)).collect();
+        let heads = self.head.iter().map(|h| (*h).to_owned()).collect();
+        for (n, row) in std::iter::once(&heads).chain(&self.rows).enumerate() {
+            let mut line = String::new();
+            for (c, (cell, wide)) in row.iter().zip(&widths).enumerate().filter(|(c, _)| !moved.contains(c)) {
+                match cut {
+                    Some((which, most)) if which == c => {
+                        let _ = write!(line, "{:1$}  ", shorten(cell, most), most.min(*wide));
+                    }
+                    _ => drop(write!(line, "{cell:wide$}  ")),
+                }
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+            for c in moved.iter().rev().filter(|_| n > 0) {
+                if let (Some(head), Some(cell)) = (self.head.get(*c), row.get(*c).filter(|cell| *cell != "-"))
+                {
+                    wrap(&format!("{INDENT}{} ", head.to_lowercase()), cell, width, out);
+                }
+            }
         }
     }
-}
 
-fn column(rows: &[Vec<String>], which: usize) -> usize {
-    rows.iter().filter_map(|r| r.get(which)).map(|c| c.chars().count()).max().unwrap_or(0)
-}
-
-fn total(rows: &[Vec<String>]) -> usize {
-    let columns = rows.first().map_or(0, Vec::len);
-    (0..columns).map(|c| column(rows, c)).sum::<usize>() + 2 * columns.saturating_sub(1)
-}
-
-fn table(rows: &[Vec<String>], out: &mut String) {
-    let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..columns).map(|c| column(rows, c)).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
+    fn column(&self, name: &str) -> Option<usize> {
+        self.head.iter().position(|h| *h == name)
     }
+
+    fn wide(&self, which: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|r| r.get(which)).map(|c| c.chars().count());
+        cells.chain(self.head.get(which).map(|h| h.len())).max().unwrap_or(0)
+    }
+
+    fn total(&self, moved: &[usize]) -> usize {
+        let left: Vec<usize> = (0..self.head.len()).filter(|c| !moved.contains(c)).collect();
+        left.iter().map(|c| self.wide(*c)).sum::<usize>() + 2 * left.len().saturating_sub(1)
+    }
+
+    /// What is left for column `which` when all others are whole.
+    fn room(&self, which: usize, moved: &[usize], width: usize) -> usize {
+        width.saturating_sub(self.total(moved).saturating_sub(self.wide(which)))
+    }
+}
+
+fn shorten(cell: &str, most: usize) -> String {
+    if cell.chars().count() <= most {
+        return cell.to_owned();
+    }
+    let kept: String = cell.chars().take(most.saturating_sub(3)).collect();
+    format!("{}...", kept.trim_end())
 }
 
 /// Binary units, one decimal.
@@ -224,14 +315,50 @@ mod tests {
         assert_eq!(speed(100), "100 Mb/s");
     }
 
+    fn printed(state: &str, model: &str, key: &str, width: usize) -> String {
+        let head = ["NAME", "MODEL", "STATE", "KEY"];
+        let row = ["sda", model, state, key].map(str::to_owned).to_vec();
+        let mut out = String::new();
+        Rows::new(&head, std::iter::once(row)).print(&["KEY", "STATE"], Some("MODEL"), width, &mut out);
+        out
+    }
+
+    const KEY: &str =
+        "nvme.1987-35303032364237323832303336303144-4b494e4753544f4e20534b433130303032343047-00000001";
+
     #[test]
-    fn only_the_named_column_is_cut() {
-        let row = |m: &str| {
-            vec!["a".to_owned(), m.to_owned(), "0123456789012345678901234567890123456789".to_owned()]
-        };
-        let mut rows = vec![row("MODEL"), row("a very long model name that goes on")];
-        fit(&mut rows, 1, 60);
-        assert_eq!(rows[1], row("a very long..."));
-        assert_eq!(rows[1][2].len(), 40);
+    fn what_fits_stays_in_one_line() {
+        assert_eq!(printed("blank", "Disk", "0x5", 40), "NAME  MODEL  STATE  KEY\nsda   Disk   blank  0x5\n");
+    }
+
+    #[test]
+    fn a_key_that_makes_the_rows_too_wide_has_a_line_of_its_own_and_is_whole() {
+        assert_eq!(
+            printed("blank", "Disk", KEY, 80),
+            format!("NAME  MODEL  STATE\nsda   Disk   blank\n    key {KEY}\n")
+        );
+        // No key, no line.
+        let held = "holds a b c d e f g h i j k l m n o p q r s t u v w x y z";
+        assert!(!printed(held, "Disk", "-", 64).contains("key"));
+    }
+
+    #[test]
+    fn the_model_is_cut_before_the_state_leaves_its_row() {
+        let text = printed("blank", "a very long model name that goes on", KEY, 40);
+        assert!(
+            text.starts_with("NAME  MODEL") && text.contains("\nsda   a very long model name t...  blank\n"),
+            "{text}"
+        );
+        let held = "holds gpt vfat linux_raid_member LVM2_member ext4 xfs swap";
+        let text = printed(held, "a very long model name that goes on", KEY, 60);
+        assert!(text.contains("\nsda   a very long model name that goes on\n    state holds gpt"), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 60 || l.contains(KEY)), "{text}");
+    }
+
+    #[test]
+    fn text_is_wrapped_at_spaces_and_a_long_word_stays_whole() {
+        let mut out = String::new();
+        wrap("  ", &format!("disks/sda: another disk claims {KEY} too"), 30, &mut out);
+        assert_eq!(out, format!("  disks/sda: another disk\n    claims\n    {KEY}\n    too\n"));
     }
 }

@@ -152,10 +152,17 @@ fn the_order_of_directories_does_not_matter() {
 
 #[test]
 fn the_table_shows_what_may_be_done_with_each_disk() {
-    let text = hwprobe::table::render(&many().probe(), 80);
+    let text = hwprobe::table::render(&many().probe(), 200);
     let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap().to_owned();
     assert!(line("sda").contains("system: / /boot/efi"));
     assert!(line("sdb").contains("holds ceph_bluestore"));
     assert!(line("sdc").contains("blank") && line("sdc").ends_with("0x5000c500a1b2c3d3"));
     assert!(line("sdf").contains("cannot be assigned: no stable key"));
+}
+
+#[test]
+fn the_table_can_be_read_on_a_terminal_of_80_columns() {
+    let text = hwprobe::table::render(&many().probe(), 80);
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    assert!(text.contains("\n    key 0x5000c500a1b2c3d3\n"), "{text}");
 }
