@@ -27,6 +27,8 @@ mod disks;
 mod ends;
 mod facts;
 mod finding;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod holds;
 mod hypervisor;
 mod identity;

@@ -6,6 +6,7 @@ mod boot_clock;
 mod children;
 mod demo;
 mod dist;
+mod fuzz;
 mod lab;
 mod packages;
 mod procfs;
@@ -39,6 +40,8 @@ enum Task {
     Bench(bench::Args),
     /// The packages that a node installs.
     Dist(dist::Args),
+    /// Throw bytes at the parsers of what devices and other programs say.
+    Fuzz(fuzz::Args),
     /// A real machine in QEMU, and a story about it.
     Vm(vm::Args),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Dist(args) => dist::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     match result {
