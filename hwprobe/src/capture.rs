@@ -85,7 +85,8 @@ pub fn capture(roots: &Roots, redact: bool) -> Capture {
     let mut digest = Some(inventory.digest());
     if redact {
         let redactor = Redactor::of(&inventory, &tree);
-        tree = tree.into_iter().map(|(path, node)| (redactor.path(&path), redactor.node(node))).collect();
+        tree =
+            tree.into_iter().map(|(path, node)| (redactor.path(&path), redactor.node(&path, node))).collect();
         missing = missing.into_iter().map(|(path, why)| (redactor.path(&path), why)).collect();
         digest = None;
     }

@@ -97,7 +97,7 @@ pub(crate) fn disks(roots: &Roots, tree: &BlockTree, warnings: &mut Warnings) ->
     found
 }
 
-/// `Some(zoned)` for a disk. First match decides (docs/hardware-probe.md).
+/// `Some(zoned)` for a disk. First match decides (docs/hardware.md).
 fn is_disk(roots: &Roots, dev: &BlockDev, drivers: Option<&HashMap<u32, String>>) -> Option<bool> {
     let name = dev.name.as_str();
     let file = |file: &str| format!("{}/{file}", dev.dir);

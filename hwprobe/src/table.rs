@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use crate::inventory::{CpuVirtualization, Disk, Inventory, LinkState, Nic, NotAssignable};
 
 /// Shortest that a column is cut to.
-const MIN_CUT: usize = 12;
+const MIN_CUT: usize = 10;
 /// Before what stands below a row or goes on from the line above.
 const INDENT: &str = "    ";
 

@@ -31,7 +31,7 @@ pub struct Warning {
 #[serde(rename_all = "camelCase")]
 #[allow(
     missing_docs,
-    reason = "the names are the documentation; the meaning of each is in docs/hardware-probe.md"
+    reason = "the names are the documentation; the meaning of each is in docs/hardware.md"
 )]
 pub enum Code {
     Absent,
