@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use hwprobe::Inventory;
 use proptest::prelude::*;
-use support::{Tree, files, many};
+use support::{Tree, files, hwdata, many};
 
 /// Ways in which a file can be broken. A directory in its place cannot be read by anybody, root or not.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +69,48 @@ fn no_single_broken_file_frees_a_disk() {
         }
     }
     assert_eq!(tree.probe(), before);
+}
+
+/// Machines that lie beside the repository, each as a tree.
+fn recorded_machines() -> Vec<tempfile::TempDir> {
+    let Some(data) = hwdata() else { return Vec::new() };
+    let machines = data.join("subiquity-machines");
+    let mut trees = Vec::new();
+    for name in ["multipath", "lp1999173-raid1", "existing-partitions", "nvme-over-tcp"] {
+        let dir = Tree::room();
+        let mut command = std::process::Command::new("python3");
+        command
+            .arg(data.join("../tools/probert2tree.py"))
+            .arg(machines.join(format!("{name}.json")))
+            .arg(dir.path());
+        match command.status() {
+            Ok(status) if status.success() => trees.push(dir),
+            other => println!("skipped: {name}: probert2tree.py: {other:?}"),
+        }
+    }
+    trees
+}
+
+#[test]
+fn no_single_broken_file_frees_a_disk_of_a_recorded_machine() {
+    for tree in recorded_machines() {
+        let roots = || hwprobe::Roots::under(tree.path()).unwrap();
+        let probe = || hwprobe::probe(&roots(), &hwprobe::Options::default());
+        let before = probe();
+        // What is not looked at changes nothing.
+        for (path, _) in hwprobe::capture(&roots(), false).tree {
+            let path = tree.path().join(path);
+            if fs::symlink_metadata(&path).map_or(true, |meta| meta.is_dir()) {
+                continue;
+            }
+            for how in ALL {
+                let mend = break_file(&path, how);
+                no_false_freedom(&before, &probe(), &(how, path.strip_prefix(tree.path()).unwrap()));
+                mend();
+            }
+        }
+        assert_eq!(probe(), before);
+    }
 }
 
 proptest! {
