@@ -29,10 +29,7 @@ pub struct Warning {
 /// The kinds of warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(
-    missing_docs,
-    reason = "the names are the documentation; the meaning of each is in docs/hardware.md"
-)]
+#[allow(missing_docs, reason = "the names are the documentation; the meaning of each is in docs/hardware.md")]
 pub enum Code {
     Absent,
     Permission,
