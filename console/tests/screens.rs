@@ -80,6 +80,18 @@ fn a_clock_that_is_decades_wrong_counts_nothing_down() {
 }
 
 #[test]
+fn a_failure_that_the_cluster_has_not_heard_of_is_not_said_to_be_known_there() {
+    for (word, known) in [("failed", true), ("installing", false), ("delivering", false)] {
+        let now = at("10:55:15Z");
+        let mut s = written(State::Failed, &now);
+        s.state_raw = Some(word.into());
+        let screen = render_text(&s, 80, 24, false, now);
+        assert_eq!(screen.contains("The cluster knows about this failure"), known, "{word}:\n{screen}");
+        assert_eq!(screen.contains("The cluster has not heard of this yet"), !known, "{word}:\n{screen}");
+    }
+}
+
+#[test]
 fn variants_look_as_they_were_approved() {
     let now = at("10:55:15Z");
     let mut out = String::new();

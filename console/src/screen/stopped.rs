@@ -53,7 +53,14 @@ pub(super) fn failed(s: &Snapshot, view: &View, width: usize) -> Page {
     }
     body.push(Row::text("  Log     press L, or run   journalctl -u stratum-join -u stratum-firstboot"));
     body.blank();
-    body.prose(0, "The cluster knows about this failure. This machine waits for the retry.");
+    // The cluster's own word is what it said last. While that is an install, it has not heard of the end.
+    let unheard = matches!(s.state_raw.as_ref().map(|raw| raw.as_str()), Some("delivering" | "installing"));
+    let known = if unheard {
+        "The cluster has not heard of this yet. It is told as soon as it answers."
+    } else {
+        "The cluster knows about this failure. This machine waits for the retry."
+    };
+    body.prose(0, known);
     Page::main(s, view, body)
 }
 
