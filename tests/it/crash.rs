@@ -106,6 +106,7 @@ const NEVER: &[(&str, &str)] = &[
         "acked-store",
         "the same step that hears of the acknowledgement starts firstboot: one write, `starting-store`",
     ),
+    ("console-note", "what `console --prepare` remembers of the screen: no join depends on it"),
     (
         "firstboot-note",
         "a run by a unit of systemd: unit tests with a fake of it, and the stories in tests/vm",
