@@ -193,7 +193,8 @@ const SILENCE_MS: u64 = 90_000;
 const GRACE_MS: u64 = 15_000;
 
 /// What waits for longer than [`SILENCE_MS`] although nobody but this machine can end it. An outstanding call ends by its own deadline, which is
-/// the hold that was asked for and [`GRACE_MS`]; a wait ends by its timer. The heartbeat's timer is left out: it is no wait.
+/// the hold that was asked for and [`GRACE_MS`]; a wait ends by its timer. The timers of the heartbeat and of the next look at the hardware are left
+/// out: no join waits for them.
 fn silent(world: &World) -> Option<String> {
     for effect in &world.outstanding {
         let hold = match effect {
@@ -204,7 +205,8 @@ fn silent(world: &World) -> Option<String> {
             return Some(format!("{effect:?} may take {} ms", hold + GRACE_MS));
         }
     }
-    let timers = world.timers.iter().filter(|(timer, _)| **timer != Timer::Heartbeat);
+    let timers =
+        world.timers.iter().filter(|(timer, _)| !matches!(timer, Timer::Heartbeat | Timer::Hardware));
     let late =
         timers.map(|(timer, at)| (timer, at.saturating_sub(world.boot_ms))).find(|(_, ms)| *ms > SILENCE_MS);
     late.map(|(timer, ms)| format!("{timer:?} runs for {ms} ms"))

@@ -207,7 +207,11 @@ impl World {
         if s.is_terminal() || s.is_parked() {
             return;
         }
-        let waiting = !self.outstanding.is_empty() || !self.timers.is_empty();
+        // Another look at the hardware brings no join forward, nor does the wait for it.
+        let looked = matches!(s.v.probe, Slot::Ready(_));
+        let under_way = |effect: &Effect| !(looked && matches!(effect, Effect::Probe { .. }));
+        let waiting =
+            self.outstanding.iter().any(under_way) || self.timers.keys().any(|t| *t != Timer::Hardware);
         if !waiting {
             let text = format!("P1: silent stall in {:?}", s.phase());
             return self.violate(text);

@@ -40,14 +40,28 @@ pub struct Start<'a> {
     pub clock: Option<&'a str>,
 }
 
-/// The emulator itself has died, which says nothing about the machine in it.
-///
-/// QEMU before 8.1 may, when one of its threads changes the map of the devices while another one is using it
-/// (`tcg_commit` swapped the map under the other processor): about once in twenty starts of a machine with two processors.
+/// The emulator itself has failed, which says nothing about the machine in it.
 #[derive(Debug, thiserror::Error)]
-#[error("QEMU itself was ended by signal {signal}")]
-pub struct Crashed {
-    signal: i32,
+pub enum Crashed {
+    /// QEMU before 8.1 may, when one of its threads changes the map of the devices while another one is using it
+    /// (`tcg_commit` swapped the map under the other processor).
+    #[error("QEMU itself was ended by signal {0}")]
+    Signal(i32),
+    /// A processor gets no timer interrupts any more, and everything that waits in the machine waits for ever.
+    #[error("QEMU stopped one of its processors: the guest's kernel says that its timers do not fire")]
+    Stalled,
+}
+
+/// What the kernel says when a processor's timer interrupts do not come (kernel/rcu/tree_stall.h). No program in the machine can do that.
+const NO_TIMERS: &str = "kthread timer wakeup didn't happen";
+
+// === impl Crashed ===
+
+impl Crashed {
+    /// Whether the serial line tells that the emulator stopped a processor. Not with KVM: there it would be the machine's own fault.
+    pub fn in_emulation(accel: Accel, serial: &str) -> Option<Self> {
+        (accel != Accel::Kvm && serial.contains(NO_TIMERS)).then_some(Self::Stalled)
+    }
 }
 
 /// The process, and where its sockets are.
@@ -103,7 +117,7 @@ impl Qemu {
     /// An error, with what it said, when it has ended.
     pub fn must_run(&self) -> Result<()> {
         if let Some(signal) = self.child.ended_by_signal() {
-            return Err(Crashed { signal }.into());
+            return Err(Crashed::Signal(signal).into());
         }
         if self.child.ended() {
             let said = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -168,4 +182,18 @@ fn channels(command: &mut Command, dir: &Path) {
     // The last of the sockets to be made: when it is there, all are.
     command.arg("-chardev").arg(socket("guest")).args(["-device", "virtio-serial-pci"]);
     command.args(["-device", "virtserialport,chardev=guest,name=org.qemu.guest_agent.0"]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_without_timers_is_the_emulators_fault_and_only_in_emulation() {
+        let stalled = "[   46.5] rcu: rcu_preempt kthread timer wakeup didn't happen for 5246 jiffies! g4885";
+        let busy = "[   46.5] rcu: INFO: rcu_preempt self-detected stall on CPU";
+        assert!(matches!(Crashed::in_emulation(Accel::Emulation, stalled), Some(Crashed::Stalled)));
+        assert!(Crashed::in_emulation(Accel::Emulation, busy).is_none());
+        assert!(Crashed::in_emulation(Accel::Kvm, stalled).is_none());
+    }
 }

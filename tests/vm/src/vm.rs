@@ -10,10 +10,10 @@ use crate::accel::Accel;
 use crate::artefacts::Artefacts;
 use crate::guest::Guest;
 use crate::picture::Picture;
-use crate::qemu::{Disks, NIC, Qemu, Start};
+use crate::qemu::{Crashed, Disks, NIC, Qemu, Start};
 use crate::qmp::Qmp;
 use crate::screen::Screen;
-use crate::serial::Serial;
+use crate::serial::{Mark, Serial};
 use crate::wait;
 
 /// How long the way from the first instruction to the guest agent may take, in emulation on a busy machine.
@@ -29,6 +29,7 @@ pub struct Vm {
     qemu: Qemu,
     artefacts: Artefacts,
     started: Instant,
+    accel: Accel,
 }
 
 // === impl Vm ===
@@ -50,7 +51,7 @@ impl Vm {
         }
         qmp.cont()?;
         let guest = Guest::new(qemu.socket("guest"));
-        Ok(Self { serial, guest, qmp, qemu, artefacts: artefacts.clone(), started: Instant::now() })
+        Ok(Self { serial, guest, qmp, qemu, artefacts: artefacts.clone(), started: Instant::now(), accel })
     }
 
     /// Waits until commands can be run inside.
@@ -65,8 +66,12 @@ impl Vm {
     pub fn tell<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let told = part(self);
         if told.is_err() {
-            // An emulator that died is the cause of whatever else went wrong.
+            // An emulator that failed is the cause of whatever else went wrong.
             self.qemu.must_run()?;
+            if let Some(stalled) = Crashed::in_emulation(self.accel, &self.serial.text_since(Mark::default()))
+            {
+                return Err(stalled.into());
+            }
             self.keep_what_there_is();
         }
         told
