@@ -65,6 +65,11 @@ pub trait Ends: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct LiveEnds(pub(crate) Roots);
 
+/// Image files in one directory, read by the code that reads the nodes of the running machine: for tests.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ImageEnds(pub Roots);
+
 /// `capture/ends/<name>.head` and `.tail` of a captured tree.
 #[derive(Debug)]
 pub(crate) struct CapturedEnds(pub(crate) Roots);
@@ -84,6 +89,14 @@ impl Ends for LiveEnds {
             });
         }
         look_at(&fd, target.size)
+    }
+}
+
+// === impl ImageEnds ===
+
+impl Ends for ImageEnds {
+    fn look(&self, target: &Target) -> Result<Look, ReadFailure> {
+        look_at(&self.0.open(&target.node, OFlags::RDONLY).map_err(failure)?, target.size)
     }
 }
 

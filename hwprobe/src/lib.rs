@@ -58,6 +58,8 @@ mod watch;
 
 pub use blockdev::{BlockDev, BlockTree, Dev};
 pub use capture::{Capture, Node, capture};
+#[doc(hidden)]
+pub use ends::ImageEnds;
 pub use ends::{Ends, Look, ReadFailure, Target};
 pub use finding::{Finding, Missing};
 pub use hypervisor::Cpuid;
@@ -66,6 +68,8 @@ pub use inventory::{
     NicKind, NotAssignable, OsDiskLayout, Partition, SerialSource, StackItem, StackKind, Transport,
 };
 pub use namer::Namer;
+#[doc(hidden)]
+pub use namer::Wipefs;
 pub use netsource::{Addr, Link, NetSource, Route};
 pub use roots::Roots;
 pub use system::System;
@@ -116,7 +120,7 @@ impl Sources {
                 udev: Box::new(udevdb::LiveDb),
                 net: Box::new(netlink::Netlink),
                 ends: Arc::new(ends::LiveEnds(roots.clone())),
-                namer: Box::new(namer::Wipefs),
+                namer: Box::new(namer::Wipefs { dir: "/dev".into() }),
                 system: Box::new(system::LiveSystem(roots.clone())),
             }
         } else {

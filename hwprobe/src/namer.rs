@@ -4,6 +4,7 @@
 //! data".
 
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -27,8 +28,12 @@ pub trait Namer {
 }
 
 /// `wipefs` of the running machine.
+#[doc(hidden)]
 #[derive(Debug)]
-pub(crate) struct Wipefs;
+pub struct Wipefs {
+    /// Where the nodes are: `/dev`; in tests a directory of image files.
+    pub dir: PathBuf,
+}
 
 /// Nobody: for captured trees.
 #[derive(Debug)]
@@ -44,12 +49,12 @@ impl Namer for NoNames {
 
 impl Namer for Wipefs {
     fn names(&self, node: &str) -> Vec<Token> {
-        let Some(program) = PROGRAMS.iter().find(|p| std::path::Path::new(p).exists()) else {
+        let Some(program) = PROGRAMS.iter().find(|p| Path::new(p).exists()) else {
             return Vec::new();
         };
         let child = Command::new(program)
             .args(["--no-act", "--json", "--"])
-            .arg(format!("/dev/{node}"))
+            .arg(self.dir.join(node))
             .env_clear()
             .env("LC_ALL", "C")
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")

@@ -1,6 +1,8 @@
 //! A machine made of files, in the layout that `Roots::under` reads.
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
+pub mod images;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
