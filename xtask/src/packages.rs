@@ -50,6 +50,15 @@ pub(crate) const VM: &[Package] = &[
     Package { name: "util-linux", why: "setpriv: nothing that was started outlives the command" },
 ];
 
+/// What `bench hwprobe` needs: the peers, and what counts.
+pub(crate) const BENCH: &[Package] = &[
+    Package { name: "util-linux", why: "lsblk, to compare with" },
+    Package { name: "iproute2", why: "ip, to compare with; the network namespace" },
+    Package { name: "lshw", why: "to compare with" },
+    Package { name: "strace", why: "counts system calls" },
+    Package { name: "time", why: "peak memory of a process" },
+];
+
 /// Makes sure that every package is there; says what it installs and why.
 ///
 /// Without `yes` a person at a terminal is asked first. Not being root is an error that carries the exact command.
@@ -143,7 +152,7 @@ mod tests {
 
     #[test]
     fn every_package_says_what_it_is_for() {
-        let all = [BUILD, TEST, DIST, LINT, RPM, VM];
+        let all = [BUILD, TEST, DIST, LINT, RPM, VM, BENCH];
         assert!(all.iter().copied().flatten().all(|package| !package.why.is_empty()));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One figure.
 pub(crate) struct Row {
-    name: &'static str,
+    name: String,
     unit: &'static str,
     values: Vec<u64>,
     at_most: Option<u64>,
@@ -16,14 +16,14 @@ pub(crate) struct Table(Vec<Line>);
 
 enum Line {
     Row(Row),
-    Note(&'static str),
+    Note(String),
 }
 
 // === impl Row ===
 
 impl Row {
-    pub(crate) fn new(name: &'static str, unit: &'static str, values: Vec<u64>) -> Self {
-        Self { name, unit, values, at_most: None }
+    pub(crate) fn new(name: impl Into<String>, unit: &'static str, values: Vec<u64>) -> Self {
+        Self { name: name.into(), unit, values, at_most: None }
     }
 
     /// Sets the target.
@@ -51,8 +51,8 @@ impl Table {
         self.0.push(Line::Row(row));
     }
 
-    pub(crate) fn note(&mut self, note: &'static str) {
-        self.0.push(Line::Note(note));
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.0.push(Line::Note(note.into()));
     }
 
     /// True when every figure with a target is within it.
