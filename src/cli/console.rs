@@ -56,6 +56,7 @@ pub fn run(args: Args) -> ExitCode {
         return duty(&args.duty, &paths, args.tty.as_deref().unwrap_or_default());
     }
     let mut options = Options::new(paths.snapshot());
+    options.control_path = Some(paths.control_socket());
     // On a terminal of its own the console is left by the keys of its screens only; started by hand, Ctrl-C leaves it.
     options.allow_quit = args.tty.is_none();
     options.tty = args.tty;

@@ -22,6 +22,7 @@ use self::perform::{Msg, Performer};
 use self::publish::Publisher;
 use crate::clock;
 use crate::config::{ConfigError, Settings};
+use crate::control::{self, Asked, Op};
 use crate::durable_file::{self, FileError, Lock};
 use crate::faults::{When, point};
 use crate::handoff::progress::{ProgressSocket, Senders};
@@ -120,9 +121,11 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
         }
     };
 
+    let control = control_socket(paths, tx.clone());
     let (turns, effects) = Turns::begin(durable, env, clock::now(), JournalStore(journal));
     let publisher =
-        Publisher::new(paths.clone(), helper.clone(), started_ms, turns.state(), tx.clone(), telemetry);
+        Publisher::new(paths.clone(), helper.clone(), started_ms, turns.state(), tx.clone(), telemetry)
+            .taking_requests(control);
     let performer = Performer::new(options.clone(), helper, boot_id, tx);
     let mut driver = Driver { turns, performer, publisher, progress, rx, retry_journal: None };
     for notice in early {
@@ -213,6 +216,7 @@ impl Driver {
         match msg {
             Msg::RequestChanged => return self.read_request(),
             Msg::BannerDone(result) => return self.publisher.banner_done(result),
+            Msg::Asked(asked) => return self.asked(asked),
             _ => {}
         }
         if matches!(&msg, Msg::Event(Event::FirstbootEnded(_))) {
@@ -277,6 +281,19 @@ impl Driver {
         }
     }
 
+    /// A key of the console.
+    fn asked(&mut self, asked: Asked) {
+        let actions = self.publisher.actions(self.turns.state());
+        match asked.op {
+            Op::Retry if actions.retry => {
+                asked.answer(Ok(()));
+                self.feed(Event::Retry);
+            }
+            Op::Identify if actions.identify => self.performer.identify(asked),
+            Op::Retry | Op::Check | Op::Identify => asked.answer(Err("not now".to_owned())),
+        }
+    }
+
     fn read_settings(&mut self) {
         match Settings::load(self.performer.paths()) {
             Ok(settings) => {
@@ -284,6 +301,27 @@ impl Driver {
                 self.publisher.set_level(settings.log);
             }
             Err(error) => tracing::warn!("the settings are not taken: {error}"),
+        }
+    }
+}
+
+/// Starts to listen for the keys of the console; whether that works. A join does not need it.
+fn control_socket(paths: &Paths, tx: mpsc::Sender<Msg>) -> bool {
+    let listener = match control::from_systemd() {
+        Ok(None) if !paths.is_system() => control::bind(&paths.control_socket()).map(Some),
+        given => given,
+    };
+    match listener {
+        Ok(Some(listener)) => {
+            #[expect(clippy::disallowed_methods, reason = "the driver's own task; it ends with the driver")]
+            tokio::spawn(control::serve(listener, tx));
+            true
+        }
+        // Started by hand on a node, without its socket unit.
+        Ok(None) => false,
+        Err(error) => {
+            tracing::warn!("the keys of the console do nothing: no control socket: {error}");
+            false
         }
     }
 }

@@ -13,6 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Options;
+use crate::control::Asked;
 use crate::durable_file;
 use crate::faults::{When, point};
 use crate::founder::{Answered, Client, Proofs};
@@ -33,6 +34,9 @@ use crate::request::JoinRequest;
 /// Whether this build can upgrade a machine itself. Only then may it say so (docs/protocol.md: only `selfUpgrade` is ever offered an upgrade).
 pub const SELF_UPGRADE: bool = false;
 
+/// Between two wishes for the chassis light.
+const BLINK_PAUSE: Duration = Duration::from_secs(10);
+
 /// What tasks tell the driver.
 pub(super) enum Msg {
     /// An event as it is.
@@ -51,6 +55,14 @@ pub(super) enum Msg {
     RequestChanged,
     /// The banner is written, or not.
     BannerDone(Result<(), Fault>),
+    /// A key of the console.
+    Asked(Asked),
+}
+
+impl From<Asked> for Msg {
+    fn from(asked: Asked) -> Self {
+        Self::Asked(asked)
+    }
 }
 
 /// An answer of the main lane.
@@ -91,6 +103,8 @@ pub(super) struct Performer {
     /// A delivery of this registration was handed over, in this run or in an earlier one.
     handed_over: bool,
     redactor: Redactor,
+    /// When the chassis light was asked for.
+    blinked: Option<Instant>,
     exiting: bool,
 }
 
@@ -125,6 +139,7 @@ impl Performer {
             delivery: None,
             handed_over: false,
             redactor: Redactor::new(),
+            blinked: None,
             exiting: false,
         }
     }
@@ -261,7 +276,7 @@ impl Performer {
                 }
                 if changed.devices { vec![Event::HardwareChanged { disks: true }] } else { Vec::new() }
             }
-            Msg::RequestChanged | Msg::BannerDone(_) => Vec::new(),
+            Msg::RequestChanged | Msg::BannerDone(_) | Msg::Asked(_) => Vec::new(),
         }
     }
 
@@ -298,6 +313,22 @@ impl Performer {
             let probed = machine.and_then(|machine| Ok(Box::new(Probed { machine, network: network? })));
             point("probe", When::After);
             let _ = tx.send(Msg::Probed(probed)).await;
+        });
+    }
+
+    /// Blinks, and tells who asked. Only once in 10 s: the light blinks for a minute anyway.
+    pub(super) fn identify(&mut self, asked: Asked) {
+        if self.blinked.is_some_and(|at| at.elapsed() < BLINK_PAUSE) {
+            return asked.answer(Err("it blinks already".to_owned()));
+        }
+        self.blinked = Some(Instant::now());
+        let helper = self.helper.clone();
+        self.tasks.spawn(async move {
+            let done = helper.identify_led().await;
+            if let Err(fault) = &done {
+                tracing::warn!("the chassis light does not blink: {}", fault.chain);
+            }
+            asked.answer(done.map_err(|fault| fault.detail.to_string()));
         });
     }
 

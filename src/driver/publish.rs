@@ -20,7 +20,7 @@ use crate::join::fault::Fault;
 use crate::join::notice::Notice;
 use crate::join::state::State;
 use crate::paths::Paths;
-use crate::privileged::Privileged;
+use crate::privileged::{self, Privileged};
 use crate::report::{self, Agent, Facts, Machine};
 use crate::telemetry::{Context, Message, Priority, Start, Telemetry};
 
@@ -103,6 +103,18 @@ impl Publisher {
             tx,
             telemetry,
         }
+    }
+
+    /// Whether the keys of the console reach this agent: only then are they offered.
+    pub(super) fn taking_requests(mut self, takes: bool) -> Self {
+        self.facts.control = takes;
+        self.facts.light = privileged::identify::is_possible(&self.paths);
+        self
+    }
+
+    /// What the keys of the console can do now.
+    pub(super) fn actions(&self, state: &State) -> console::snapshot::Actions {
+        report::actions(state, &self.facts)
     }
 
     /// One line for journald and for the log screen.

@@ -86,7 +86,13 @@ fn play(world: &mut World, acts: Vec<Act>) {
             Act::Crash => world.crash(),
             Act::Reboot => world.reboot(),
             Act::NewRequest => world.new_request(),
-            Act::Retry => world.feed(Event::Retry),
+            Act::Retry => {
+                let (offered, before) = (world.state.can_retry(), world.outstanding.len());
+                world.feed(Event::Retry);
+                if offered && world.outstanding.len() == before {
+                    world.violations.push("P12 a retry that was offered started nothing".to_owned());
+                }
+            }
             Act::NetworkChanged => world.feed(Event::NetworkChanged),
             Act::Hardware(what, disks) => {
                 world.hardware = what;
@@ -129,6 +135,13 @@ proptest! {
         let mut world = World::new();
         play(&mut world, acts);
         prop_assert_eq!(violations_of(&world, "P1"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn p12_a_retry_that_is_offered_starts_something(acts in acts()) {
+        let mut world = World::new();
+        play(&mut world, acts);
+        prop_assert_eq!(violations_of(&world, "P12"), Vec::<String>::new());
     }
 
     #[test]

@@ -633,6 +633,19 @@ impl State {
         self.v.finished
     }
 
+    /// Whether [`super::event::Event::Retry`] would end a wait now. Of a failed install it would not: that retry is the founder's.
+    pub fn can_retry(&self) -> bool {
+        if self.d.joined.is_some() || self.v.request.is_none() {
+            return false;
+        }
+        let stopped = self.d.stop.as_ref().is_some_and(|stop| super::step::may_retry(stop.code));
+        let main =
+            matches!(self.v.main, Lane::Delayed(_)) && self.v.trouble.is_some() && self.v.degraded.is_none();
+        let helper = matches!(self.v.privileged, Lane::Delayed(_));
+        let prepare = matches!(self.v.identity, Slot::Later(_)) || matches!(self.v.probe, Slot::Later(_));
+        stopped || main || helper || prepare
+    }
+
     /// Waits for a person: no request, or a refusal that only a person can clear.
     pub fn is_parked(&self) -> bool {
         self.v.request.is_none() || self.d.stop.as_ref().is_some_and(|stop| !stop.looks_out())

@@ -9,6 +9,7 @@ mod bus;
 mod delivery;
 mod firstboot;
 pub mod helper;
+pub(crate) mod identify;
 mod journald;
 mod probe;
 mod reboot;
@@ -59,6 +60,9 @@ pub trait Privileged: Send + Sync {
     /// Renders `issue` and `motd` of the snapshot file and writes each whose text changed; with `reload` the login prompts are told
     /// when `issue` changed.
     fn reload_banner(&self, reload: bool) -> Answer<'_, ()>;
+
+    /// Makes the chassis light blink for a minute; `Unsupported` where there is none.
+    fn identify_led(&self) -> Answer<'_, ()>;
 
     /// Reboots into the OS that an upgrade armed in this boot; refuses otherwise.
     fn reboot(&self) -> Answer<'_, ()>;
@@ -163,6 +167,10 @@ impl Privileged for InProcess {
 
     fn reload_banner(&self, reload: bool) -> Answer<'_, ()> {
         Box::pin(self.blocking(move |this| banner::reload(&this.paths, this.snapshot_owner, reload)))
+    }
+
+    fn identify_led(&self) -> Answer<'_, ()> {
+        Box::pin(self.blink())
     }
 
     fn reboot(&self) -> Answer<'_, ()> {

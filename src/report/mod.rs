@@ -7,5 +7,5 @@ mod snapshot;
 mod words;
 
 pub use machine::Machine;
-pub use snapshot::{Agent, Facts, rfc3339, snapshot};
+pub use snapshot::{Agent, Facts, actions, rfc3339, snapshot};
 pub use words::next_lines;

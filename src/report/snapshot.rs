@@ -34,6 +34,10 @@ pub struct Facts {
     pub journal_fault: Option<Fault>,
     /// The saved request cannot be read.
     pub request_fault: Option<Fault>,
+    /// The control socket is open: the keys of the console reach this agent.
+    pub control: bool,
+    /// The chassis has a light that can be asked for.
+    pub light: bool,
 }
 
 /// The process that writes the snapshot.
@@ -132,15 +136,16 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
             .filter(|_| matches!(phase, Phase::Installing | Phase::Failed))
             .map(|(text, at)| shown::LastMessage { text: text.clone(), at_mono: *at }),
         do_not_power_off: matches!(phase, Phase::Delivering | Phase::Installing),
-        actions: shown::Actions {
-            // The control socket that carries them comes with its own unit; until then no key is offered that would not work.
-            retry: false,
-            check: false,
-            identify: false,
-        },
+        actions: actions(state, facts),
         hardware: facts.machine.hardware.clone(),
         log: facts.log.clone(),
     }
+}
+
+/// What the keys of the console can do now.
+pub fn actions(state: &State, facts: &Facts) -> shown::Actions {
+    let open = facts.control && state.d.joined.is_none();
+    shown::Actions { retry: open && state.can_retry(), check: false, identify: open && facts.light }
 }
 
 /// Only a code that both sides agreed on is shown.

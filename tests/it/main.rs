@@ -4,6 +4,7 @@
 mod architecture;
 mod check;
 mod console_unit;
+mod control;
 mod crash;
 mod founder;
 mod handoff;

@@ -13,8 +13,9 @@ const SERVICES: [(&str, u32); 3] = [
     ("stratum-join-console@.service", 40),
 ];
 
-const UNITS: [&str; 5] = [
+const UNITS: [&str; 6] = [
     "stratum-join.service",
+    "stratum-join-control.socket",
     "stratum-join-helper.socket",
     "stratum-join-helper@.service",
     "stratum-join-console@.service",
@@ -78,7 +79,9 @@ fn no_unit_of_ours_is_something_that_a_boot_waits_for() {
 #[test]
 fn a_member_starts_nothing_of_the_join_and_a_machine_without_a_request_starts_the_agent() {
     let joined = format!("!{}", Paths::system().joined_marker().display());
-    for unit in ["stratum-join.service", "stratum-join-helper.socket", "stratum-join-console@.service"] {
+    for unit in UNITS.iter().filter(|unit| {
+        !["stratum-join-helper@.service", "stratum-join-console-login@.service"].contains(unit)
+    }) {
         assert!(values(unit, "ConditionPathExists").contains(&joined), "{unit}");
     }
     assert_eq!(values("stratum-join.service", "ConditionPathExists"), [joined]);
@@ -139,6 +142,15 @@ fn only_the_agent_and_root_reach_the_helper() {
         (values(socket, "SocketMode"), values(socket, "Accept")),
         (vec!["0600".into()], vec!["yes".into()])
     );
+}
+
+#[test]
+fn only_the_console_and_root_reach_the_keys_of_the_console() {
+    let socket = "stratum-join-control.socket";
+    assert_eq!(values(socket, "ListenStream"), [Paths::system().control_socket().display().to_string()]);
+    assert_eq!(values(socket, "SocketGroup"), values("stratum-join-console@.service", "User"));
+    let rest = ["SocketUser", "SocketMode", "Service"].map(|key| values(socket, key).concat());
+    assert_eq!(rest, ["root", "0660", "stratum-join.service"]);
 }
 
 #[test]

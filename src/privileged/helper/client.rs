@@ -144,6 +144,10 @@ impl Privileged for ThroughHelper {
         Box::pin(async move { self.ask("reload-banner", Some(&BannerArgs { reload }), None).await })
     }
 
+    fn identify_led(&self) -> Answer<'_, ()> {
+        Box::pin(self.ask("identify-led", None::<&()>, None))
+    }
+
     fn reboot(&self) -> Answer<'_, ()> {
         Box::pin(self.ask("reboot", None::<&()>, None))
     }

@@ -137,6 +137,10 @@ async fn answer(request: Request, verbs: &dyn Privileged, to: &mut Caller) -> Re
             no_args("probe", args)?;
             Ok(within("probe", verbs.probe()).await)
         }
+        "identify-led" => {
+            no_args("identify-led", args)?;
+            Ok(within("identify-led", verbs.identify_led()).await)
+        }
         "reboot" => {
             no_args("reboot", args)?;
             Ok(within("reboot", verbs.reboot()).await)

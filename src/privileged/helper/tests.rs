@@ -227,6 +227,9 @@ impl Privileged for Endless {
     fn reload_banner(&self, _: bool) -> crate::privileged::Answer<'_, ()> {
         Box::pin(std::future::pending())
     }
+    fn identify_led(&self) -> crate::privileged::Answer<'_, ()> {
+        Box::pin(std::future::pending())
+    }
     fn reboot(&self) -> crate::privileged::Answer<'_, ()> {
         Box::pin(std::future::pending())
     }

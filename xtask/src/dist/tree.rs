@@ -12,6 +12,7 @@ use super::{Dist, notices, output_of, run_command};
 /// Files of the repository, and where each lies on a node.
 const FILES: &[(&str, &str)] = &[
     ("systemd/stratum-join.service", "usr/lib/systemd/system/stratum-join.service"),
+    ("systemd/stratum-join-control.socket", "usr/lib/systemd/system/stratum-join-control.socket"),
     ("systemd/stratum-join-helper.socket", "usr/lib/systemd/system/stratum-join-helper.socket"),
     ("systemd/stratum-join-helper@.service", "usr/lib/systemd/system/stratum-join-helper@.service"),
     ("systemd/stratum-join-console@.service", "usr/lib/systemd/system/stratum-join-console@.service"),

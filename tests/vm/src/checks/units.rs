@@ -5,8 +5,9 @@ use anyhow::{Context, Result, ensure};
 use crate::vm::Vm;
 
 /// Every unit of the package, and firstboot's; a template by one instance.
-const UNITS: [&str; 6] = [
+const UNITS: [&str; 7] = [
     "stratum-join.service",
+    "stratum-join-control.socket",
     "stratum-join-helper.socket",
     "stratum-join-helper@0.service",
     "stratum-join-console@tty1.service",

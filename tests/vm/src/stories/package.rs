@@ -64,6 +64,7 @@ fn installing_starts_an_agent_that_waits_for_a_request(vm: &mut Vm) -> Result<()
     for (unit, state) in [
         ("stratum-join.service", "enabled"),
         ("stratum-join-console@tty1.service", "enabled"),
+        ("stratum-join-control.socket", "static"),
         ("stratum-join-helper.socket", "static"),
     ] {
         let said = vm.guest.run("systemctl", &["is-enabled", unit])?.stdout;
