@@ -188,7 +188,7 @@ pub fn many() -> Tree {
         .part("sda", "sda1", "8:1", 1, 2048, 2048)
         .part("sda", "sda2", "8:2", 2, 4096, 204_800);
     t.dm("dm-0", "253:0", "vg0-root", "LVM-x");
-    t.disk_md("md127", "9:127", "raid1").stack("sda/sda2", "md127").stack("md127", "dm-0");
+    t.md("md127", "9:127", "raid1").stack("sda/sda2", "md127").stack("md127", "dm-0");
     t.udev(
         "8:0",
         &["ID_PART_TABLE_TYPE=gpt", "ID_WWN=0x5000c500a1b2c3d1", "disk/by-id/wwn-0x5000c500a1b2c3d1"],
@@ -230,7 +230,7 @@ pub fn many() -> Tree {
 }
 
 impl Tree {
-    fn disk_md(&self, name: &str, dev: &str, level: &str) -> &Self {
+    pub fn md(&self, name: &str, dev: &str, level: &str) -> &Self {
         self.device(&format!("virtual/block/{name}"), name, dev, 2048);
         self.put(&format!("sys/block/{name}/md/level"), format!("{level}\n"))
             .put(&format!("sys/block/{name}/md/metadata_version"), "1.2\n")
