@@ -21,6 +21,7 @@ pub mod protocol;
 pub mod report;
 pub mod request;
 pub mod telemetry;
+pub mod upgrade;
 pub mod yaml;
 
 #[cfg(test)]
