@@ -3,7 +3,6 @@
 //! May touch: libudev's database (live), `run/udev/data` and text files below `dev` (captured). Must never: read a
 //! device node, or take "udev does not answer" for "nothing is there".
 
-use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -13,8 +12,19 @@ use crate::roots::Roots;
 /// The record of one device. A device without a record, or not initialised, has no answer at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
-    map: BTreeMap<String, Vec<u8>>,
+    /// Keys and values, one behind the other: a machine of 10,000 devices has half a million of them.
+    text: Vec<u8>,
+    /// Where they are, by key. Each key once.
+    pairs: Vec<Pair>,
     links: Vec<String>,
+}
+
+/// One property: the key is `start..value` of the text, the value `value..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pair {
+    start: u32,
+    value: u32,
+    end: u32,
 }
 
 /// Where the records come from.
@@ -37,7 +47,16 @@ impl Properties {
     /// The bytes of a property, if there and not empty.
     #[must_use]
     pub fn bytes(&self, key: &str) -> Option<&[u8]> {
-        self.map.get(key).map(Vec::as_slice).filter(|v| !v.is_empty())
+        let at = self.pairs.binary_search_by(|pair| self.key(*pair).cmp(key.as_bytes())).ok()?;
+        self.pairs.get(at).map(|pair| self.value(*pair)).filter(|v| !v.is_empty())
+    }
+
+    fn key(&self, pair: Pair) -> &[u8] {
+        self.text.get(pair.start as usize..pair.value as usize).unwrap_or_default()
+    }
+
+    fn value(&self, pair: Pair) -> &[u8] {
+        self.text.get(pair.value as usize..pair.end as usize).unwrap_or_default()
     }
 
     /// A property as text; bytes that are not UTF-8 are no text.
@@ -79,29 +98,52 @@ impl Properties {
             text.extend_from_slice(format!("S:{}\n", link.trim_start_matches("/dev/")).as_bytes());
         }
         text.extend_from_slice(b"I:1\n");
-        for (key, value) in &self.map {
-            text.extend_from_slice(format!("E:{key}=").as_bytes());
-            text.extend_from_slice(value);
+        for pair in &self.pairs {
+            text.extend_from_slice(b"E:");
+            text.extend_from_slice(self.key(*pair));
+            text.push(b'=');
+            text.extend_from_slice(self.value(*pair));
             text.push(b'\n');
         }
         text
     }
 
-    /// Builds a record; `DEVLINKS` becomes the links.
+    /// Builds a record; `DEVLINKS` becomes the links. Of a key that comes twice the last value counts.
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut record = Self::default();
+        let mut all: Vec<(&str, &[u8])> = Vec::new();
         for (key, value) in pairs {
             if key == "DEVLINKS" {
                 record
                     .links
                     .extend(String::from_utf8_lossy(value).split_ascii_whitespace().map(str::to_owned));
             } else {
-                record.map.insert(key.to_owned(), value.to_owned());
+                all.push((key, value));
             }
         }
-        record.links.sort_unstable();
-        record.links.dedup();
+        // The sort is stable: of equal keys the later one comes later.
+        all.sort_by_key(|(key, _)| *key);
+        let last = |n: usize, key: &str| all.get(n + 1).is_none_or(|(next, _)| *next != key);
+        let kept = || all.iter().enumerate().filter(|(n, (key, _))| last(*n, key)).map(|(_, pair)| pair);
+        record.text.reserve_exact(kept().map(|(key, value)| key.len() + value.len()).sum());
+        record.pairs.reserve_exact(kept().count());
+        // What lies beyond 4 GiB is no property of anything; it reads as empty.
+        let at = |text: &Vec<u8>| u32::try_from(text.len()).unwrap_or(u32::MAX);
+        for (key, value) in kept() {
+            let start = at(&record.text);
+            record.text.extend_from_slice(key.as_bytes());
+            let middle = at(&record.text);
+            record.text.extend_from_slice(value);
+            record.pairs.push(Pair { start, value: middle, end: at(&record.text) });
+        }
+        record.settle_links();
         record
+    }
+
+    fn settle_links(&mut self) {
+        self.links.sort_unstable();
+        self.links.dedup();
+        self.links.shrink_to_fit();
     }
 }
 
@@ -153,8 +195,7 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Option<Properties> {
     }
     let mut record = Properties::from_pairs(pairs);
     record.links.extend(links);
-    record.links.sort_unstable();
-    record.links.dedup();
+    record.settle_links();
     initialized.then_some(record)
 }
 
@@ -188,6 +229,13 @@ mod tests {
         assert_eq!(p.links(), ["/dev/disk/by-id/wwn-0x1"]);
         assert_eq!(p.decoded("ID_MODEL_ENC").unwrap(), b"A B");
         assert_eq!(p.text("ID_FS_TYPE"), None);
+    }
+
+    #[test]
+    fn of_a_key_that_comes_twice_the_last_value_counts() {
+        let p = Properties::from_pairs([("B", &b"1"[..]), ("A", b"2"), ("B", b"3"), ("AB", b"")]);
+        assert_eq!([p.text("A"), p.text("B"), p.text("AB"), p.text("C")], [Some("2"), Some("3"), None, None]);
+        assert_eq!(p.to_record(|_| true), b"I:1\nE:A=2\nE:AB=\nE:B=3\n");
     }
 
     #[test]
