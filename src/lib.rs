@@ -7,6 +7,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod diagnosis;
 pub mod driver;
 pub mod durable_file;
 pub mod faults;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{agent, console, helper, join, probe, status};
+use super::{agent, console, diagnose, helper, join, probe, status};
 
 /// The join agent of a Stratum cluster's node
 #[derive(Debug, Parser)]
@@ -28,6 +28,8 @@ enum JoinCommand {
     Console(console::Args),
     /// Print the state of the join
     Status(status::Args),
+    /// Find out why the cluster cannot be reached
+    Diagnose(diagnose::Args),
     /// Print this machine's hardware as the cluster will be told
     Probe(probe::Args),
 }
@@ -56,6 +58,7 @@ impl StratumJoin {
             JoinCommand::Helper(args) => helper::run(args),
             JoinCommand::Console(args) => console::run(args),
             JoinCommand::Status(args) => status::run(&args),
+            JoinCommand::Diagnose(args) => diagnose::run(&args),
             JoinCommand::Probe(args) => probe::run(&args),
         }
     }

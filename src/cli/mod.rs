@@ -4,6 +4,7 @@ pub mod agent;
 pub mod arguments;
 pub mod check;
 pub mod console;
+pub mod diagnose;
 pub mod helper;
 pub mod join;
 pub mod probe;

@@ -6,6 +6,7 @@
 
 mod check;
 mod explain;
+mod look;
 mod problem;
 mod proofs;
 mod transport;
@@ -23,8 +24,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use check::{CheckReport, OurRelease};
+pub use look::{Looked, Sized};
 
 pub use self::proofs::Proofs;
+pub(crate) use self::transport::resolver_words;
 use self::transport::{Call, Channel, Limits, Mismatch, Reply};
 use crate::identity::Identity;
 use crate::join::event::{FounderProven, Nonce, Observed};

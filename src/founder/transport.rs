@@ -233,6 +233,11 @@ impl Channel {
         Ok(Self { endpoint: endpoint.clone(), pins: pins.to_vec(), http, verifier, dialled, limits })
     }
 
+    /// The join CA of the last handshake that was good.
+    pub(super) fn ca(&self) -> Option<Pin> {
+        self.verifier.latest()
+    }
+
     pub(super) fn fits(&self, endpoint: &Endpoint, pins: &[Pin]) -> bool {
         self.endpoint == *endpoint && self.pins == pins
     }
@@ -449,7 +454,7 @@ impl Resolve for Dialler {
 }
 
 /// TLS 1.3 only, our key, their key, nothing kept between connections.
-fn tls(identity: &Identity, verifier: Arc<FounderVerifier>) -> Result<rustls::ClientConfig, Fault> {
+pub(super) fn tls(identity: &Identity, verifier: Arc<FounderVerifier>) -> Result<rustls::ClientConfig, Fault> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
@@ -468,7 +473,7 @@ fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 /// The resolver's error in a technician's words.
-fn resolver_words(error: &io::Error) -> String {
+pub(crate) fn resolver_words(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     match text {

@@ -88,6 +88,12 @@ impl FounderVerifier {
         seen.iter().find(|(known, _)| known == leaf).map(|(_, ca)| *ca)
     }
 
+    /// The join CA of the last chain that was accepted.
+    pub fn latest(&self) -> Option<Pin> {
+        self.verified_at()?;
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).last().map(|(_, ca)| *ca)
+    }
+
     /// When the last handshake succeeded.
     pub fn verified_at(&self) -> Option<Instant> {
         *self.verified.lock().unwrap_or_else(PoisonError::into_inner)

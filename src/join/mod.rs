@@ -15,6 +15,7 @@
 pub mod advice;
 pub mod backoff;
 mod calls;
+mod checks;
 pub mod effect;
 pub mod event;
 pub mod fault;
@@ -39,4 +40,5 @@ mod step;
 #[cfg(test)]
 mod trust_tests;
 
+pub use checks::past_of;
 pub use step::{Step, may_retry, resume, step};
