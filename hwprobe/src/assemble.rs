@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io;
 
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
@@ -101,7 +102,8 @@ impl Inventory {
     /// Bytes of the compact JSON.
     #[must_use]
     pub fn json_len(&self) -> usize {
-        serde_json::to_vec(self).map_or(usize::MAX, |v| v.len())
+        let mut counted = Counter(0);
+        serde_json::to_writer(&mut counted, self).map_or(usize::MAX, |()| counted.0)
     }
 
     /// The inventory within `max_bytes` of compact JSON, losing the least important first and whole disks last. What
@@ -186,6 +188,20 @@ impl Inventory {
                 detail: Text::of(detail).or_else(|| Text::of("shortened to fit")),
             },
         );
+    }
+}
+
+/// Counts what is written and keeps none of it.
+struct Counter(usize);
+
+impl io::Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

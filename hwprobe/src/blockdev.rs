@@ -31,6 +31,8 @@ const NOT_PARTITIONS: [&str; 18] = [
     "nvme",
     "slave",
 ];
+/// Sub-directories that tell what a device is.
+const TELLING: [&str; 5] = ["bcache", "device", "dm", "loop", "md"];
 /// Levels of stacking that are followed.
 pub(crate) const MAX_LEVELS: u32 = 32;
 
@@ -58,6 +60,8 @@ pub struct BlockDev {
     pub number: u32,
     /// Something about this device or its partitions could not be listed: treat it as in use.
     pub doubt: bool,
+    /// Which of [`TELLING`] a disk has; `None` when it was not listed.
+    telling: Option<Vec<&'static str>>,
 }
 
 /// All block devices of the machine.
@@ -82,6 +86,14 @@ impl BlockDev {
     #[must_use]
     pub fn is_partition(&self) -> bool {
         self.parent.is_some()
+    }
+
+    /// Whether it has this sub-directory.
+    pub(crate) fn has(&self, roots: &Roots, sub: &str) -> bool {
+        match &self.telling {
+            Some(telling) => telling.contains(&sub),
+            None => roots.stat(&format!("{}/{sub}", self.dir)).is_ok(),
+        }
     }
 }
 
@@ -201,14 +213,25 @@ impl BlockTree {
         slaves: &mut Vec<(usize, String)>,
     ) {
         let dir = format!("sys/block/{name}");
+        let children = roots.list_kinds(&dir);
+        let telling = children.as_ref().ok().map(|children| {
+            let there = |sub: &&str| children.iter().any(|(child, _)| child == sub);
+            TELLING.into_iter().filter(there).collect::<Vec<_>>()
+        });
+        if name.starts_with("loop")
+            && telling.as_ref().is_some_and(|telling| !telling.contains(&"loop"))
+            && roots.number(&format!("{dir}/size")) == Ok(0)
+        {
+            // Bound to no file: nothing is on it, and it is on nothing (drivers/block/loop.c). Many machines have eight of them.
+            return;
+        }
         let devpath = roots.link(&dir).map(|target| resolve("block", &target)).unwrap_or_default();
-        let index = self.push(read_dev(roots, name, &dir, devpath.clone()).0);
+        let mut dev = read_dev(roots, name, &dir, devpath.clone()).0;
+        dev.telling = telling;
+        let index = self.push(dev);
         self.read_edges(roots, index, &dir, "holders", holders);
         self.read_edges(roots, index, &dir, "slaves", slaves);
-        let children = match roots.list_kinds(&dir) {
-            Ok(children) => children,
-            Err(_) => return self.mark(index),
-        };
+        let Ok(children) = children else { return self.mark(index) };
         for (child, kind) in children {
             // An attribute is a file.
             if kind == Kind::File || NOT_PARTITIONS.contains(&child.as_str()) || !is_kernel_name(&child) {

@@ -60,10 +60,6 @@ pub fn capture(roots: &Roots, redact: bool) -> Capture {
         probe_machine_with(&recorded, &sources, &options),
         probe_network_with(&recorded, &sources, &options),
     );
-    if roots.is_live() {
-        // The running machine is asked for these by other ways.
-        let _ = (recorded.read_long("proc/meminfo"), recorded.read_long("proc/cpuinfo"));
-    }
     let (mut tree, mut missing) = recording.tree(roots);
     if roots.is_live() {
         told.add_to(&mut tree, roots);

@@ -101,12 +101,11 @@ pub(crate) fn disks(roots: &Roots, tree: &BlockTree, warnings: &mut Warnings) ->
 fn is_disk(roots: &Roots, dev: &BlockDev, drivers: Option<&HashMap<u32, String>>) -> Option<bool> {
     let name = dev.name.as_str();
     let file = |file: &str| format!("{}/{file}", dev.dir);
-    if roots.number(&file("hidden")) == Ok(1) || is_nvme_path(name) || is_mmc_part(name) {
+    if is_nvme_path(name) || is_mmc_part(name) {
         return None;
     }
-    let has = |sub: &str| roots.stat(&file(sub)).is_ok();
-    let device = has("device");
-    if !device && ["dm", "md", "bcache"].into_iter().any(has) {
+    let device = dev.has(roots, "device");
+    if !device && ["dm", "md", "bcache"].into_iter().any(|sub| dev.has(roots, sub)) {
         return None;
     }
     let driver = dev.dev.and_then(|(major, _)| drivers?.get(&major)).map(String::as_str);
@@ -115,7 +114,10 @@ fn is_disk(roots: &Roots, dev: &BlockDev, drivers: Option<&HashMap<u32, String>>
         None | Some("blkext") => is_virtual_name(name),
         Some(driver) => NOT_DISK_DRIVERS.contains(&driver),
     };
-    if virtual_driver {
+    let devpath = dev.devpath.as_str();
+    let virtual_path =
+        devpath.starts_with("/devices/virtual/") && !devpath.starts_with("/devices/virtual/nvme-subsystem/");
+    if virtual_driver || virtual_path || roots.number(&file("hidden")) == Ok(1) {
         return None;
     }
     let mut zoned = roots.line(&file("queue/zoned")).is_ok_and(|z| z == "host-managed");
@@ -126,10 +128,6 @@ fn is_disk(roots: &Roots, dev: &BlockDev, drivers: Option<&HashMap<u32, String>>
             return None;
         }
         zoned |= kind == SCSI_ZONED;
-    }
-    let devpath = dev.devpath.as_str();
-    if devpath.starts_with("/devices/virtual/") && !devpath.starts_with("/devices/virtual/nvme-subsystem/") {
-        return None;
     }
     // Without links in the tree, a device without `device` is told by its name alone.
     (device || !devpath.is_empty() || !is_virtual_name(name)).then_some(zoned)

@@ -83,37 +83,45 @@ pub(crate) fn serial(
     udev: Option<&Properties>,
     wwn: Option<&str>,
 ) -> Finding<Text<128>> {
-    let mut why = Missing::Absent;
-    let mut candidates: Vec<Vec<u8>> = Vec::new();
-    let from_udev = |key: &str| udev.and_then(|p| p.bytes(key)).map(<[u8]>::to_vec);
+    let from_udev = |key: &str| Some(udev?.bytes(key)?.to_vec());
     let digits = wwn.map(|w| w.trim_start_matches("0x").to_owned());
     // ID_SERIAL_SHORT of a SCSI disk is often its WWN again, which is no serial number.
-    candidates.extend(from_udev("ID_SERIAL_SHORT").filter(|s| {
-        let short = String::from_utf8_lossy(s).to_ascii_lowercase();
-        digits.as_deref().is_none_or(|d| short.trim() != d && short.trim_start_matches(['3', ' ']) != d)
-    }));
-    candidates.extend(from_udev("ID_SCSI_SERIAL"));
-    candidates.extend(from_udev("SCSI_IDENT_SERIAL"));
-    let mut file = |path: String, skip: usize| match facts.roots.read(&path) {
-        Ok(bytes) => candidates.extend(bytes.get(skip..).map(<[u8]>::to_vec)),
-        Err(Missing::Absent) => {}
-        Err(missing) => why = missing,
+    let short = || {
+        from_udev("ID_SERIAL_SHORT").filter(|s| {
+            let short = String::from_utf8_lossy(s).to_ascii_lowercase();
+            digits.as_deref().is_none_or(|d| short.trim() != d && short.trim_start_matches(['3', ' ']) != d)
+        })
     };
-    // Unit serial number page: four bytes of header (SPC-4, 7.8.15).
-    file(format!("{}/device/vpd_pg80", dev.dir), 4);
-    file(format!("{}/serial", dev.dir), 0);
-    file(format!("{}/device/serial", dev.dir), 0);
-    if dev.name.starts_with("vd") {
-        candidates.extend(from_udev("ID_SERIAL"));
-    }
-    for bytes in candidates {
-        match facts.text::<128>("serial", &bytes) {
-            Some(text) if !is_junk_disk_serial(&text) => return Ok(text),
-            Some(_) => why = Missing::Junk,
-            None => {}
+    let roots = facts.roots;
+    let file = |file: &str, skip: usize| match roots.read(&format!("{}/{file}", dev.dir)) {
+        Ok(bytes) => Ok(bytes.get(skip..).map(<[u8]>::to_vec)),
+        Err(Missing::Absent) => Ok(None),
+        Err(missing) => Err(missing),
+    };
+    // Asked one after another: most disks have told with the first.
+    let sources: [&dyn Fn() -> Finding<Option<Vec<u8>>>; 7] = [
+        &|| Ok(short()),
+        &|| Ok(from_udev("ID_SCSI_SERIAL")),
+        &|| Ok(from_udev("SCSI_IDENT_SERIAL")),
+        // Unit serial number page: four bytes of header (SPC-4, 7.8.15).
+        &|| file("device/vpd_pg80", 4),
+        &|| file("serial", 0),
+        &|| file("device/serial", 0),
+        &|| Ok(from_udev("ID_SERIAL").filter(|_| dev.name.starts_with("vd"))),
+    ];
+    let (mut unread, mut junk) = (None, false);
+    for source in sources {
+        match source() {
+            Ok(Some(bytes)) => match facts.text::<128>("serial", &bytes) {
+                Some(text) if !is_junk_disk_serial(&text) => return Ok(text),
+                Some(_) => junk = true,
+                None => {}
+            },
+            Ok(None) => {}
+            Err(missing) => unread = Some(missing),
         }
     }
-    Err(why)
+    Err(if junk { Missing::Junk } else { unread.unwrap_or(Missing::Absent) })
 }
 
 /// Links of one disk.

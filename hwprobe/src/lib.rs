@@ -117,7 +117,7 @@ impl Sources {
     pub fn of(roots: &Roots) -> Self {
         if roots.is_live() {
             Self {
-                udev: Box::new(udevdb::LiveDb),
+                udev: Box::new(udevdb::LiveDb::of(roots)),
                 net: Box::new(netlink::Netlink),
                 ends: Arc::new(ends::LiveEnds(roots.clone())),
                 namer: Box::new(namer::Wipefs { dir: "/dev".into() }),

@@ -60,10 +60,11 @@ pub(crate) struct Machine {
 
 /// Reads them all.
 pub(crate) fn probe(roots: &Roots, system: &dyn System, warnings: &mut Warnings) -> Machine {
-    let cpuinfo = roots.read_long("proc/cpuinfo").ok().map(|b| String::from_utf8_lossy(&b).into_owned());
-    let cpuinfo = cpuinfo.as_deref();
+    let cpuinfo = roots.read_long("proc/cpuinfo").map(|b| String::from_utf8_lossy(&b).into_owned());
+    let cpu_model = system.cpu_model(cpuinfo.as_deref().map_err(|missing| *missing));
+    let cpuinfo = cpuinfo.as_deref().ok();
     let product_uuid = product_uuid(roots, warnings);
-    let host = host(roots, system, cpuinfo, warnings);
+    let host = host(roots, cpu_model, cpuinfo, warnings);
     let mut top = Facts::new(roots, String::new(), warnings);
     let hypervisor = hypervisor::decide(&hypervisor::signs(roots, cpuinfo, system.cpuid()));
     let hypervisor = top.keep("hypervisor", hypervisor.ok_or(Missing::Absent));
@@ -137,7 +138,7 @@ fn product_uuid(roots: &Roots, warnings: &mut Warnings) -> Option<String> {
     }
 }
 
-fn host(roots: &Roots, system: &dyn System, cpuinfo: Option<&str>, warnings: &mut Warnings) -> Host {
+fn host(roots: &Roots, cpu_model: Finding<String>, cpuinfo: Option<&str>, warnings: &mut Warnings) -> Host {
     let mut facts = Facts::new(roots, "host".to_owned(), warnings);
     let name = |s: &str| {
         !matches!(s.to_ascii_lowercase().as_str(), "localhost" | "(none)" | "localhost.localdomain")
@@ -172,7 +173,7 @@ fn host(roots: &Roots, system: &dyn System, cpuinfo: Option<&str>, warnings: &mu
     let architecture = facts.keep("architecture", architecture(roots));
     let kernel = facts.first::<128>("kernel", &["proc/sys/kernel/osrelease".to_owned()], |_| true);
     let kernel = facts.keep("kernel", kernel);
-    let model = system.cpu_model().map(|m| collapse(m.as_bytes()));
+    let model = cpu_model.map(|m| collapse(m.as_bytes()));
     let cpu_model = facts.keep("cpuModel", model).and_then(|m| facts.text("cpuModel", &m));
     let cpu_count = facts.keep("cpuCount", cpu_count(roots, cpuinfo));
     Host {
@@ -277,7 +278,7 @@ mod tests {
 
     fn host_of(files: &[(&str, &str)]) -> Host {
         let (_dir, roots) = tree(files);
-        host(&roots, &crate::system::CapturedSystem(roots.clone()), None, &mut Warnings::default())
+        host(&roots, Err(Missing::NotCaptured), None, &mut Warnings::default())
     }
 
     #[test]

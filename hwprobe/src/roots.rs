@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::finding::{Finding, Missing};
@@ -17,6 +18,10 @@ use crate::recording::{Entry, Kind, Recording, UNREADABLE, Way};
 
 /// Files of sysfs and proc: one page usually, never more than this.
 const SHORT: usize = 64 * 1024;
+/// A page, and what sysfs says of the size of an attribute.
+const PAGE: usize = 4096;
+/// Room for the first read of a file of proc.
+const PROC: usize = 16 * 1024;
 /// `mountinfo`, `swaps`, `cpuinfo`: 4 MiB, then `truncated`.
 const LONG: usize = 4 * 1024 * 1024;
 /// Entries of one directory that are looked at.
@@ -158,23 +163,21 @@ impl Roots {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Missing::Invalid);
         }
-        let mut bytes = Vec::new();
-        let mut chunk = [0; 16 * 1024];
+        // A file with a size ends there. Those of sysfs say one page and are never longer; those of proc have none.
+        let size = usize::try_from(stat.st_size).unwrap_or(0);
+        let mut bytes = Vec::with_capacity(if size == 0 { PROC } else { size.min(max) + 1 });
         loop {
-            match rustix::io::read(&fd, &mut chunk) {
+            match rustix::io::read(&fd, rustix::buffer::spare_capacity(&mut bytes)) {
                 Ok(0) => return Ok(bytes),
-                Ok(n) => {
-                    bytes.extend_from_slice(chunk.get(..n).unwrap_or_default());
-                    // A file with a size ends there. Those of proc have none, those of sysfs say one page.
-                    if bytes.len() <= max && u64::try_from(stat.st_size).ok() == Some(bytes.len() as u64) {
-                        return Ok(bytes);
-                    }
+                Ok(_) if bytes.len() > max => return Err(Missing::Truncated),
+                Ok(_) if bytes.len() == size => return Ok(bytes),
+                // One read of an attribute gives all of it (fs/seq_file.c: `show` writes it once, into one page).
+                Ok(n) if self.live && size == PAGE && n < PAGE && path.starts_with("sys/") => {
+                    return Ok(bytes);
                 }
+                Ok(_) => bytes.reserve(bytes.len()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Missing::of(errno)),
-            }
-            if bytes.len() > max {
-                return Err(Missing::Truncated);
             }
         }
     }
@@ -187,11 +190,11 @@ impl Roots {
     /// [`Self::link`], and nobody writes it down.
     pub(crate) fn read_link(&self, path: &str) -> Finding<String> {
         let fd = self.open(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(Missing::of)?;
-        let stat = fs::fstat(&fd).map_err(Missing::of)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-            return Err(Missing::Invalid);
-        }
-        let target = fs::readlinkat(&fd, "", Vec::new()).map_err(Missing::of)?;
+        let target = fs::readlinkat(&fd, "", Vec::new()).map_err(|errno| match errno {
+            // What it says of anything that is no link (readlink(2)).
+            Errno::INVAL | Errno::NOENT => Missing::Invalid,
+            errno => Missing::of(errno),
+        })?;
         target.into_string().map_err(|_| Missing::Invalid)
     }
 
@@ -217,7 +220,9 @@ impl Roots {
     fn read_list(&self, path: &str) -> Finding<Vec<(String, Kind)>> {
         let fd = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(Missing::of)?;
         let mut names = Vec::new();
-        for entry in fs::Dir::new(fd).map_err(Missing::of)? {
+        let mut room = [MaybeUninit::uninit(); 2 * PAGE];
+        let mut entries = RawDir::new(fd, &mut room);
+        while let Some(entry) = entries.next() {
             let entry = entry.map_err(Missing::of)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name == "." || name == ".." {

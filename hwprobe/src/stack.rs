@@ -20,10 +20,10 @@ pub(crate) fn kind(roots: &Roots, dev: &BlockDev) -> Option<StackKind> {
     if dev.is_partition() {
         return None;
     }
-    if dev.name.starts_with("dm-") || roots.stat(&format!("{}/dm", dev.dir)).is_ok() {
+    if dev.name.starts_with("dm-") || dev.has(roots, "dm") {
         return Some(dm_kind(&roots.line(&format!("{}/dm/uuid", dev.dir)).unwrap_or_default()));
     }
-    if dev.name.starts_with("md") || roots.stat(&format!("{}/md", dev.dir)).is_ok() {
+    if dev.name.starts_with("md") || dev.has(roots, "md") {
         let read = |file: &str| roots.line(&format!("{}/md/{file}", dev.dir)).unwrap_or_default();
         return Some(md_kind(&read("level"), &read("metadata_version")));
     }

@@ -1,6 +1,6 @@
 //! Memory and processor model.
 //!
-//! May touch: `sysinfo` and CPUID (live), `proc` of the tree (captured). Must never: mix the two.
+//! May touch: `proc` of the tree; `sysinfo` and CPUID (live). Must never: ask this machine about a captured one.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +31,11 @@ pub trait System {
     /// # Errors
     /// Why it is not known.
     fn memory_bytes(&self) -> Finding<u64>;
-    /// Processor model.
+    /// Processor model; `cpuinfo` is the text of `proc/cpuinfo`, which takes the kernel long and is read once.
     ///
     /// # Errors
     /// Why it is not known.
-    fn cpu_model(&self) -> Finding<String>;
+    fn cpu_model(&self, cpuinfo: Finding<&str>) -> Finding<String>;
     /// CPUID, if there is such a thing.
     fn cpuid(&self) -> Option<Cpuid>;
 }
@@ -52,20 +52,18 @@ pub(crate) struct CapturedSystem(pub(crate) Roots);
 
 impl System for LiveSystem {
     fn memory_bytes(&self) -> Finding<u64> {
-        let what = sysinfo::MemoryRefreshKind::nothing().with_ram();
-        let mut system = sysinfo::System::new().map_err(|_| Missing::IoError)?;
-        system.refresh_memory_specifics(what);
-        match system.total_memory() {
-            0 => Err(Missing::Absent),
-            bytes => Ok(bytes),
-        }
+        total_memory(&self.0)
     }
 
-    fn cpu_model(&self) -> Finding<String> {
+    fn cpu_model(&self, cpuinfo: Finding<&str>) -> Finding<String> {
+        if let Some(model) = cpuinfo.ok().and_then(model_name) {
+            return Ok(model);
+        }
+        // ARM tells numbers, and sysinfo has the names for them. It reads counters of every processor on its way, so it is asked last.
         let mut system = sysinfo::System::new().map_err(|_| Missing::IoError)?;
         system.refresh_cpu_list(sysinfo::CpuRefreshKind::nothing());
-        let brand = system.cpus().first().map(|c| c.brand().trim().to_owned()).filter(|b| !b.is_empty());
-        brand.map_or_else(|| captured_model(&self.0), Ok)
+        let brand = system.cpus().first().map(|c| c.brand().trim().to_owned());
+        brand.filter(|b| !b.is_empty()).ok_or(Missing::Absent)
     }
 
     fn cpuid(&self) -> Option<Cpuid> {
@@ -77,15 +75,11 @@ impl System for LiveSystem {
 
 impl System for CapturedSystem {
     fn memory_bytes(&self) -> Finding<u64> {
-        let text = self.0.read("proc/meminfo").map_err(not_captured)?;
-        let text = std::str::from_utf8(&text).map_err(|_| Missing::Invalid)?;
-        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:")).ok_or(Missing::Invalid)?;
-        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(|_| Missing::Invalid)?;
-        Ok(kib.saturating_mul(1024))
+        total_memory(&self.0).map_err(not_captured)
     }
 
-    fn cpu_model(&self) -> Finding<String> {
-        captured_model(&self.0)
+    fn cpu_model(&self, cpuinfo: Finding<&str>) -> Finding<String> {
+        model_name(cpuinfo.map_err(not_captured)?).ok_or(Missing::Absent)
     }
 
     fn cpuid(&self) -> Option<Cpuid> {
@@ -94,14 +88,22 @@ impl System for CapturedSystem {
     }
 }
 
-fn captured_model(roots: &Roots) -> Finding<String> {
-    let text = roots.read_long("proc/cpuinfo").map_err(not_captured)?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let model = text.lines().find_map(|l| {
+/// `MemTotal` of meminfo (proc(5)).
+fn total_memory(roots: &Roots) -> Finding<u64> {
+    let text = roots.read("proc/meminfo")?;
+    let text = std::str::from_utf8(&text).map_err(|_| Missing::Invalid)?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:")).ok_or(Missing::Invalid)?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(|_| Missing::Invalid)?;
+    Ok(kib.saturating_mul(1024))
+}
+
+/// `model name` of the first processor in cpuinfo that has one.
+fn model_name(cpuinfo: &str) -> Option<String> {
+    let model = cpuinfo.lines().find_map(|l| {
         let (key, value) = l.split_once(':')?;
         (key.trim() == "model name").then(|| value.trim().to_owned())
     });
-    model.filter(|m| !m.is_empty()).ok_or(Missing::Absent)
+    model.filter(|m| !m.is_empty())
 }
 
 fn not_captured(missing: Missing) -> Missing {

@@ -6,6 +6,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
 use crate::blockdev::BlockDev;
 use crate::roots::Roots;
 
@@ -35,7 +38,10 @@ pub trait DeviceDb {
 
 /// libudev of the running machine.
 #[derive(Debug)]
-pub(crate) struct LiveDb;
+pub(crate) struct LiveDb {
+    /// There is a database. Without one every device is "not initialised", and libudev need not be asked for each.
+    there: bool,
+}
 
 /// The files of a captured tree.
 #[derive(Debug)]
@@ -149,8 +155,18 @@ impl Properties {
 
 // === impl LiveDb ===
 
+impl LiveDb {
+    pub(crate) fn of(roots: &Roots) -> Self {
+        let found = roots.open("run/udev/data", OFlags::PATH);
+        Self { there: !matches!(found, Err(Errno::NOENT)) }
+    }
+}
+
 impl DeviceDb for LiveDb {
     fn properties(&self, dev: &BlockDev) -> Option<Properties> {
+        if !self.there {
+            return None;
+        }
         let device = udev::Device::from_syspath(Path::new(&format!("/{}", dev.dir))).ok()?;
         // The directory can have become another device since it was listed.
         let number = device.devnum()?;
