@@ -158,7 +158,7 @@ fn first_row(s: &Snapshot, word: fn(&str) -> String) -> String {
             .map(clock::minute_of_day)
             .map(|at| format!(" at {at}"))
             .unwrap_or_default();
-        let last = facts::headline(s, &own_now(s)).text.to_lowercase();
+        let last = facts::headline(s, &s.written()).text.to_lowercase();
         let text = |at: &str| ascii(&format!("{} ({how}){at}. Last: {last}", word("agent stopped")));
         // The last state is worth more than the time, which stands in the stamp as well.
         let whole = text(&at);
@@ -289,16 +289,8 @@ fn since(s: &Snapshot) -> Option<String> {
 }
 
 fn wall(s: &Snapshot, mono: u64) -> Option<String> {
-    let now = own_now(s);
+    let now = s.written();
     (now.wall != jiff::Timestamp::UNIX_EPOCH).then(|| clock::minute_of_day(now.wall_of(mono)))
-}
-
-/// The instant of the snapshot by its own clocks.
-fn own_now(s: &Snapshot) -> Now {
-    Now {
-        boot_ms: s.written_mono,
-        wall: s.written_at.as_str().parse().unwrap_or(jiff::Timestamp::UNIX_EPOCH),
-    }
 }
 
 fn address(s: &Snapshot) -> Option<String> {

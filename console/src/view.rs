@@ -1,7 +1,7 @@
 //! What a drawing depends on besides the snapshot: the instant, the side screen, whether the agent is alive, the terminal.
 
 use crate::clock::Now;
-use crate::snapshot::Liveness;
+use crate::snapshot::{Liveness, ReadError, Snapshot, State};
 use crate::text::{Safe, Text};
 
 /// Which screen is in front.
@@ -73,6 +73,24 @@ pub struct View {
     pub leave: Leave,
     /// Does this console end some time after the join, so that the login comes back?
     pub login_comes_back: bool,
+}
+
+// === impl Feed ===
+
+impl Feed {
+    /// What can be drawn of a snapshot that cannot be read whole; anything but a newer agent's is an error still.
+    ///
+    /// # Errors
+    /// The error that was given.
+    pub(crate) fn of_newer(error: ReadError) -> Result<(Snapshot, Self), ReadError> {
+        match error {
+            ReadError::Foreign { schema, headline: Some(headline), next, .. } => {
+                let snapshot = Snapshot { headline, next, state: State::Unknown, ..Snapshot::default() };
+                Ok((snapshot, Self::Foreign { schema }))
+            }
+            error => Err(error),
+        }
+    }
 }
 
 // === impl View ===

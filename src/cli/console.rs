@@ -1,9 +1,11 @@
 //! `stratum-join console`: the status screen on one terminal, and what its units ask for around it.
 //!
-//! The screen itself runs without any privilege. The three hidden modes are root's (console/vt.rs, console/login.rs).
+//! The screen itself runs without any privilege, and so does `--render` (console/render.rs), which prints one of it. The three hidden
+//! modes are root's (console/vt.rs, console/login.rs).
 
 mod login;
 mod programs;
+mod render;
 mod vt;
 
 use std::process::ExitCode;
@@ -31,6 +33,8 @@ pub struct Args {
     #[arg(long)]
     exit_when_joined: bool,
     #[command(flatten)]
+    render: render::Args,
+    #[command(flatten)]
     duty: Duties,
 }
 
@@ -51,6 +55,9 @@ struct Duties {
 
 /// Runs it. Exit codes: docs/protocol.md 6.1.
 pub fn run(args: Args) -> ExitCode {
+    if let Some(end) = args.render.run() {
+        return end;
+    }
     let paths = args.root.paths();
     if args.duty.prepare || args.duty.restore || args.duty.give_back {
         return duty(&args.duty, &paths, args.tty.as_deref().unwrap_or_default());

@@ -161,18 +161,19 @@ impl App {
                 self.good = true;
                 Feed::Live
             }
-            Err(ReadError::Foreign { schema, headline: Some(headline), next, .. }) => {
-                let foreign = Snapshot { headline, next, state: State::Unknown, ..Snapshot::default() };
-                self.take(foreign);
-                self.good = false;
-                Feed::Foreign { schema }
-            }
-            Err(_) if self.good => return,
-            Err(ReadError::Missing { .. }) => match self.view.feed {
-                Feed::NotYet { since_mono } => Feed::NotYet { since_mono },
-                _ => Feed::NotYet { since_mono: self.view.now.boot_ms },
+            Err(error) => match Feed::of_newer(error) {
+                Ok((newer, feed)) => {
+                    self.take(newer);
+                    self.good = false;
+                    feed
+                }
+                Err(_) if self.good => return,
+                Err(ReadError::Missing { .. }) => match self.view.feed {
+                    Feed::NotYet { since_mono } => Feed::NotYet { since_mono },
+                    _ => Feed::NotYet { since_mono: self.view.now.boot_ms },
+                },
+                Err(error) => Feed::Unreadable(chain(&error).as_str().into()),
             },
-            Err(error) => Feed::Unreadable(chain(&error).as_str().into()),
         };
         self.view.feed = feed;
     }

@@ -201,6 +201,13 @@ impl<'tty> Painter<'tty> {
     }
 }
 
+/// The bytes that bring a terminal from one picture to the next, as the console writes them; from none for one that shows anything.
+pub fn bytes_between(shown: Option<&Buffer>, next: &Buffer) -> Vec<u8> {
+    let mut cells = Cells::new(Size::new(0, 0));
+    frame(&mut cells, shown, next, None);
+    cells.take()
+}
+
 /// The bytes from one picture to the next.
 fn frame(cells: &mut Cells, shown: Option<&Buffer>, next: &Buffer, park: Option<(u16, u16)>) {
     cells.size = Size::new(next.area.width, next.area.height);
@@ -239,18 +246,12 @@ mod tests {
         (snapshot, view)
     }
 
-    fn bytes(shown: Option<&Buffer>, next: &Buffer) -> Vec<u8> {
-        let mut cells = Cells::new(Size::new(80, 24));
-        frame(&mut cells, shown, next, None);
-        cells.take()
-    }
-
     #[test]
     fn a_terminal_shows_exactly_the_cells_that_were_drawn() {
         let (snapshot, view) = pending();
         let buffer = draw(&snapshot, &view, (80, 24));
         let mut screen = vt100::Parser::new(24.try_into().unwrap(), 80.try_into().unwrap(), 0);
-        screen.process(&bytes(None, &buffer));
+        screen.process(&bytes_between(None, &buffer));
         for y in 0..24 {
             for x in 0..79 {
                 let (cell, shown) = (buffer.cell((x, y)).unwrap(), screen.screen().cell(y, x).unwrap());
@@ -266,15 +267,19 @@ mod tests {
         let (snapshot, mut view) = pending();
         let first = draw(&snapshot, &view, (80, 24));
         assert!(
-            bytes(None, &first).len() <= 3072,
+            bytes_between(None, &first).len() <= 3072,
             "full frame with the big code: {}",
-            bytes(None, &first).len()
+            bytes_between(None, &first).len()
         );
-        assert!(bytes(Some(&first), &first).is_empty(), "unchanged");
+        assert!(bytes_between(Some(&first), &first).is_empty(), "unchanged");
         view.now.wall = "2026-11-29T10:55:16Z".parse().unwrap();
         view.now.boot_ms += 1000;
         let second = draw(&snapshot, &view, (80, 24));
-        assert!(bytes(Some(&first), &second).len() <= 60, "clock: {}", bytes(Some(&first), &second).len());
+        assert!(
+            bytes_between(Some(&first), &second).len() <= 60,
+            "clock: {}",
+            bytes_between(Some(&first), &second).len()
+        );
     }
 
     #[test]
@@ -283,7 +288,7 @@ mod tests {
         for (x, symbol) in ["\x1b[2J", "\u{202e}", "東", "é"].into_iter().enumerate() {
             buffer.cell_mut((u16::try_from(x).unwrap(), 0)).unwrap().set_symbol(symbol);
         }
-        let bytes = bytes(None, &buffer);
+        let bytes = bytes_between(None, &buffer);
         assert!(String::from_utf8(bytes).unwrap().contains("????"));
     }
 }

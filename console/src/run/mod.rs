@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use app::{Action, App};
 use backend::Painter;
+pub use backend::bytes_between;
 pub use terminal::check_name;
 use terminal::{Kind, Tty};
 use watch::Event;

@@ -7,10 +7,12 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rustix::fs::{FileType, Mode, OFlags};
 use serde::Deserialize;
 
 use super::{SCHEMA, Snapshot, State};
+use crate::clock::Now;
 use crate::text::Safe;
 
 /// The largest snapshot, bytes.
@@ -154,6 +156,12 @@ impl Snapshot {
         } else {
             Liveness::Alive
         }
+    }
+
+    /// The instant it was written, by its own two clocks; the epoch where it does not say.
+    pub fn written(&self) -> Now {
+        let wall = self.written_at.as_str().parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        Now { boot_ms: self.written_mono, wall }
     }
 
     /// Milliseconds since it was written.
