@@ -7,6 +7,7 @@ mod admin;
 mod approve;
 pub mod config;
 pub mod ctl;
+mod disk;
 mod entropy;
 pub mod evil;
 mod evil_core;

@@ -8,9 +8,10 @@ use stratum_join::protocol::wire::FieldError;
 
 use super::addresses::{Cidr, Held};
 use super::assignment::{Asked, AskedMgmt, Assignment, Link, Mgmt, ProviderChoice};
-use super::inventory::Inventory;
+use super::inventory::{Inventory, NoDisk};
 use super::{disks, links, rules};
 use crate::config::Cluster;
+use crate::disk::{Disk, Verdict};
 use crate::http::field;
 
 /// What an approval is checked against.
@@ -105,7 +106,7 @@ pub(crate) fn lost_hardware(assignment: &Assignment, inventory: &Inventory) -> O
     if let Some(nic) = nics.find(|n| *n != LOOPBACK && !made.contains(n) && inventory.nic(n).is_none()) {
         return Some(format!("NIC {nic} is gone"));
     }
-    let gone = |key: &str| inventory.disks_by_key(key).next().is_none();
+    let gone = |key: &str| inventory.disk(key).err() == Some(NoDisk::Unknown);
     assignment.disks.iter().find(|d| gone(&d.key)).map(|d| format!("disk {} is gone", d.key))
 }
 
@@ -113,16 +114,15 @@ pub(crate) fn lost_hardware(assignment: &Assignment, inventory: &Inventory) -> O
 /// confirmed. For an approval of which nothing was delivered yet; afterwards what is on the disks is firstboot's own work.
 pub(crate) fn endangered_disk(assignment: &Assignment, inventory: &Inventory) -> Option<String> {
     assignment.disks.iter().find_map(|choice| {
-        let mut found = inventory.disks_by_key(&choice.key);
-        let disk = found.next()?;
-        if found.next().is_some() {
-            return Some(format!("{} is the key of two disks", choice.key));
+        let key = &choice.key;
+        match inventory.disk(key).map(Disk::verdict) {
+            Err(NoDisk::Two) => Some(format!("{key} is the key of two disks")),
+            Ok(Verdict::Refused(why)) => Some(format!("disk {key}: {why}")),
+            Ok(Verdict::NeedsConfirm(data)) if choice.confirm.is_none() => {
+                Some(format!("disk {key} holds data now ({data})"))
+            }
+            Err(NoDisk::Unknown) | Ok(Verdict::Blank | Verdict::NeedsConfirm(_)) => None,
         }
-        if let Some(why) = disk.forbidden() {
-            return Some(format!("disk {}: {why}", choice.key));
-        }
-        let data = disk.data().filter(|_| choice.confirm.is_none());
-        data.map(|data| format!("disk {} holds data now ({data})", choice.key))
     })
 }
 

@@ -2,19 +2,19 @@
 
 use super::assignment::DiskChoice;
 use super::check::Problems;
-use super::inventory::{Disk, Inventory};
+use super::inventory::{Inventory, NoDisk};
 use super::rules;
+use crate::disk::{Disk, Verdict};
 
 pub(crate) fn check(choices: &[DiskChoice], inventory: &Inventory, problems: &mut Problems) {
     let mut chosen: Vec<&Disk> = Vec::new();
     for (n, choice) in choices.iter().enumerate() {
         let at = |name: &str| format!("disks[{n}].{name}");
-        if let Some(disk) = find(choice, inventory, problems, &at("key")) {
+        if let Some(disk) = find(choice, inventory, problems, at) {
             if chosen.iter().any(|c| std::ptr::eq(*c, disk)) {
                 problems.add(at("key"), format!("{} is the same disk as another entry", disk.name));
             }
             chosen.push(disk);
-            wipe(choice, disk, problems, &at("confirm"));
         }
         if !matches!(choice.role.as_str(), "compute" | "ceph-osd") {
             problems.add(at("role"), "must be compute or ceph-osd");
@@ -31,43 +31,41 @@ pub(crate) fn check(choices: &[DiskChoice], inventory: &Inventory, problems: &mu
     }
 }
 
-/// The one disk of a key, if it may be assigned at all.
+/// The one disk of a key, if it may be assigned as it was asked.
 fn find<'a>(
-    choice: &'a DiskChoice,
+    choice: &DiskChoice,
     inventory: &'a Inventory,
     problems: &mut Problems,
-    at: &str,
+    at: impl Fn(&str) -> String,
 ) -> Option<&'a Disk> {
-    let mut found = inventory.disks_by_key(&choice.key);
-    let Some(disk) = found.next() else {
-        problems.add(at, format!("the machine has no disk {}", choice.key));
-        return None;
+    let key = &choice.key;
+    let disk = match inventory.disk(key) {
+        Ok(disk) => disk,
+        Err(NoDisk::Unknown) => {
+            problems.add(at("key"), format!("the machine has no disk {key}"));
+            return None;
+        }
+        Err(NoDisk::Two) => {
+            problems.add(at("key"), format!("the machine has two disks {key}: take another key"));
+            return None;
+        }
     };
-    if found.next().is_some() {
-        problems.add(at, format!("the machine has two disks {}: take another key", choice.key));
-        return None;
-    }
-    if let Some(why) = disk.forbidden() {
-        problems.add(at, why);
-        return None;
+    match (disk.verdict(), &choice.confirm) {
+        (Verdict::Refused(why), _) => {
+            problems.add(at("key"), why);
+            return None;
+        }
+        (_, Some(confirm)) if confirm != key => {
+            problems.add(at("confirm"), format!("must be the disk's key, {key}"));
+        }
+        (Verdict::NeedsConfirm(data), None) => {
+            let message =
+                format!("{} holds data ({data}) and would be wiped: set confirm to {key}", disk.name);
+            problems.add(at("confirm"), message);
+        }
+        (Verdict::Blank | Verdict::NeedsConfirm(_), _) => {}
     }
     Some(disk)
-}
-
-fn wipe(choice: &DiskChoice, disk: &Disk, problems: &mut Problems, at: &str) {
-    match (disk.data(), &choice.confirm) {
-        (_, Some(confirm)) if *confirm != choice.key => {
-            problems.add(at, format!("must be the disk's key, {}", choice.key));
-        }
-        (Some(data), None) => {
-            let message = format!(
-                "{} holds data ({data}) and would be wiped: set confirm to {}",
-                disk.name, choice.key
-            );
-            problems.add(at, message);
-        }
-        _ => {}
-    }
 }
 
 #[cfg(test)]
@@ -77,11 +75,11 @@ mod tests {
     fn errors(choices: &[DiskChoice]) -> Vec<String> {
         let inventory = Inventory::parse(
             r#"{"disks":[
-                {"name":"sda","keys":["blank"],"mounts":[],"holds":[]},
-                {"name":"sdb","keys":["full","also-full"],"mounts":[],"holds":["ext4"]},
-                {"name":"sdc","keys":["system"],"mounts":["/"],"holds":["ext4"]},
-                {"name":"sdd","keys":["twin"],"mounts":[],"holds":[]},
-                {"name":"sde","keys":["twin"],"mounts":[],"holds":[]}]}"#,
+                {"name":"sda","keys":["blank"],"mounts":[],"holds":[],"notAssignable":[]},
+                {"name":"sdb","keys":["full","also-full"],"mounts":[],"holds":["ext4"],"notAssignable":[]},
+                {"name":"sdc","keys":["system"],"mounts":["/"],"holds":["ext4"],"notAssignable":[]},
+                {"name":"sdd","keys":["twin"],"mounts":[],"holds":[],"notAssignable":[]},
+                {"name":"sde","keys":["twin"],"mounts":[],"holds":[],"notAssignable":[]}]}"#,
         )
         .unwrap();
         let mut problems = Problems::default();

@@ -3,6 +3,8 @@
 use console::text::Safe;
 use serde_json::Value;
 
+use crate::disk::{Disk, Verdict};
+
 /// Log lines that `show` prints.
 const LOG_LINES: usize = 20;
 
@@ -57,16 +59,14 @@ pub(super) fn join(join: &Value) -> String {
 /// What an operator needs to write an assignment: keys, and what a disk holds.
 fn hardware(out: &mut String, inventory: &Value) {
     section(out, "Disks", &inventory["disks"], |disk| {
-        let words = |name: &str| {
-            let list = disk[name].as_array().map(Vec::as_slice).unwrap_or_default();
-            list.iter().map(cell).collect::<Vec<_>>().join(", ")
-        };
-        let key = disk["keys"].get(0).map(cell).unwrap_or_default();
+        let read = Disk::read(disk);
+        let clean = |text: &str| Safe::<1024>::clean(text).ascii();
+        let key = read.keys().first().map_or_else(|| "-".to_owned(), |key| clean(key));
         let gigabytes = disk["sizeBytes"].as_u64().unwrap_or(0) / 1_000_000_000;
-        let state = match (words("notAssignable"), words("holds")) {
-            (why, _) if !why.is_empty() => format!("cannot be assigned: {why}"),
-            (_, holds) if !holds.is_empty() => format!("holds data: {holds}"),
-            _ => "blank".to_owned(),
+        let state = match read.verdict() {
+            Verdict::Refused(why) => format!("cannot be assigned: {}", clean(&why)),
+            Verdict::NeedsConfirm(data) => format!("holds data: {}", clean(&data)),
+            Verdict::Blank => "blank".to_owned(),
         };
         format!("{:10} {gigabytes:6} GB  {state}\n             key {key}", cell(&disk["name"]))
     });
@@ -136,17 +136,24 @@ mod tests {
         let record = json!({
             "id": "nj-8w2k4m1p", "state": "pending", "pairingCode": "4F7-K2Q", "hostname": "node-2\u{1b}[2J",
             "inventory": {
-                "disks": [{ "name": "sda", "keys": ["0x5000c500a1b2c3d4"], "sizeBytes": 8_001_563_222_016_u64, "holds": ["ext4"] }],
+                "disks": [{ "name": "sda", "keys": ["0x5000c500a1b2c3d4"], "sizeBytes": 8_001_563_222_016_u64, "holds": ["ext4"], "mounts": [],
+                    "notAssignable": [] }, { "name": "sdb", "keys": ["k"], "mounts": [], "notAssignable": [] }, { "name": "sdc" }],
                 "nics": [{ "name": "eno1", "link": "up", "ipv4": ["192.0.2.12/24"] }],
             },
             "log": ["a", "b"],
         });
         let text = join(&record);
-        for expected in
-            ["Pairing code  4F7-K2Q", "holds data: ext4", "key 0x5000c500a1b2c3d4", "192.0.2.12/24", "  b\n"]
-        {
+        for expected in [
+            "Pairing code  4F7-K2Q",
+            "holds data: ext4",
+            "holds data: the machine did not say what",
+            "cannot be assigned: the machine did not say whether the disk is mounted",
+            "key 0x5000c500a1b2c3d4",
+            "192.0.2.12/24",
+            "  b\n",
+        ] {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }
-        assert!(!text.contains('\u{1b}'));
+        assert!(!text.contains('\u{1b}') && !text.contains("blank"));
     }
 }

@@ -110,9 +110,9 @@ impl Joiner {
             self_upgrade: true,
             inventory: json!({
                 "disks": [
-                    { "name": "sda", "keys": ["wwn-system"], "mounts": ["/"], "holds": ["ext4"] },
-                    { "name": "sdb", "keys": ["wwn-blank"], "mounts": [], "holds": [] },
-                    { "name": "sdc", "keys": ["wwn-data"], "mounts": [], "holds": ["ext4"] },
+                    { "name": "sda", "keys": ["wwn-system"], "mounts": ["/"], "holds": ["ext4"], "notAssignable": [] },
+                    { "name": "sdb", "keys": ["wwn-blank"], "mounts": [], "holds": [], "notAssignable": [] },
+                    { "name": "sdc", "keys": ["wwn-data"], "mounts": [], "holds": ["ext4"], "notAssignable": [] },
                 ],
                 "nics": [
                     { "name": "eno1", "link": "up", "ipv4": [format!("{addr}/24")] },
