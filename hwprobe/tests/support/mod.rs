@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 pub mod images;
+pub mod rack;
 
 use std::fs;
 use std::os::unix::fs::symlink;
