@@ -4,6 +4,7 @@
 //! be assigned ([`crate::Inventory::assemble`] does).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Instant;
 
 use crate::blockdev::{BlockDev, BlockTree, Dev};
 use crate::classify;
@@ -70,7 +71,11 @@ pub(crate) fn probe(
         groups.truncate(MAX_DISKS);
         warnings.note("", Code::Truncated, "disks", "more than 4,096 disks");
     }
+    let began = Instant::now();
     paths::fold(&world, &mut groups, sources, options, warnings);
+    // Both read disks, within one time.
+    let left = options.read_total.saturating_sub(began.elapsed());
+    let options = &Options { read_total: left, ..options.clone() };
     let mut links: Vec<(String, identity::Links)> = groups.iter().map(|g| world.links(g)).collect();
     identity::drop_shared_links(&mut links, warnings);
     let mut disks: Vec<(Disk, DiskFacts)> = Vec::new();
@@ -132,12 +137,15 @@ fn look(
         }
     }
     let nodes: Vec<String> = targets.iter().map(|t| t.node.clone()).collect();
+    let began = Instant::now();
     let answers = ends::look_at_all(&sources.ends, targets, options.read_deadline, options.read_total);
     for ((n, node), answer) in asked.into_iter().zip(nodes).zip(answers) {
         let Some((disk, facts)) = disks.get_mut(n) else { continue };
         let at = format!("disks/{}", disk.name);
         facts.ends = match answer {
             Ok(look) if look.all_zero => EndsAnswer::AllZero,
+            // A name is worth no wait beyond the time of the whole: the disk holds data with or without one.
+            Ok(_) if began.elapsed() > options.read_total => EndsAnswer::Data(Vec::new()),
             Ok(_) => EndsAnswer::Data(sources.namer.names(&node)),
             Err(failure) if failure.missing == Missing::NotCaptured => {
                 warnings.note(

@@ -1,7 +1,7 @@
 //! `hwprobe` answers one question: what is this joiner? Its answer is the [`Inventory`], which the founder checks an
 //! approval against.
 //!
-//! May touch: files below one [`Roots`], AF_NETLINK, libudev, device nodes read-only, and `wipefs --no-act`. Must never:
+//! May touch: files below one [`Roots`], AF_NETLINK, libudev, device nodes read-only, `wipefs --no-act` and `udevadm settle`. Must never:
 //! write, open a device for writing or exclusively, load a module, set a link up, or send a packet.
 //!
 //! One rule is above all others: **every doubt about a disk comes out as "holds something" or "mounted"**. A false
@@ -47,6 +47,7 @@ mod paths;
 mod recording;
 mod redact;
 mod roots;
+mod settle;
 mod stack;
 mod system;
 pub mod table;
@@ -85,13 +86,20 @@ pub struct Options {
     pub read_ends: bool,
     /// Time for one disk, from the moment its read starts. A disk that sleeps can need 10 s to spin up.
     pub read_deadline: Duration,
-    /// Time for all of them.
+    /// Time for all of them; what [`Self::settle`] took is taken from it.
     pub read_total: Duration,
+    /// Wait so long at most until udev is done with the devices that it knows of, on the running machine. `None`: do not wait.
+    pub settle: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { read_ends: true, read_deadline: Duration::from_secs(10), read_total: Duration::from_secs(60) }
+        Self {
+            read_ends: true,
+            read_deadline: Duration::from_secs(10),
+            read_total: Duration::from_secs(60),
+            settle: None,
+        }
     }
 }
 
@@ -107,6 +115,13 @@ pub struct Sources {
     pub namer: Box<dyn Namer>,
     /// Memory and processor.
     pub system: Box<dyn System>,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// The wait for udev that a probe of a machine that just started needs: what `udevadm settle` is given.
+    pub const SETTLE: Duration = Duration::from_secs(30);
 }
 
 // === impl Sources ===
@@ -146,6 +161,15 @@ pub fn probe_machine(roots: &Roots, options: &Options) -> MachinePart {
 #[must_use]
 pub fn probe_machine_with(roots: &Roots, sources: &Sources, options: &Options) -> MachinePart {
     let mut warnings = warning::Warnings::default();
+    let began = std::time::Instant::now();
+    if let Some(limit) = options.settle.filter(|_| roots.is_live())
+        && let Err(why) = settle::settle(limit)
+    {
+        let detail = format!("{why}: a disk may be missing, and is then found when udev tells of it");
+        warnings.note("", Code::UdevIncomplete, "disks", &detail);
+    }
+    let left = options.read_total.saturating_sub(began.elapsed());
+    let options = &Options { read_total: left, ..options.clone() };
     let machine = machine::probe(roots, sources.system.as_ref(), &mut warnings);
     let record = install_record::read(roots, &mut warnings);
     let disks = disks::probe(roots, sources, options, &mut warnings);

@@ -32,6 +32,9 @@ pub struct Args {
     /// Read a captured tree instead of this machine
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    /// Look at once: do not wait, at most 30 s, until udev is done with devices that just came
+    #[arg(long)]
+    once: bool,
     /// Do not read any disk; every disk that looks blank is then `unreadable`
     #[arg(long)]
     no_read: bool,
@@ -60,7 +63,8 @@ pub fn run(args: &Args) -> ExitCode {
     if let Some(dir) = &args.capture {
         return write_capture(&capture(&roots, args.redact), dir);
     }
-    let inventory = probe(&roots, &Options { read_ends: !args.no_read, ..Options::default() });
+    let settle = Some(Options::SETTLE).filter(|_| !args.once);
+    let inventory = probe(&roots, &Options { read_ends: !args.no_read, settle, ..Options::default() });
     let text = match args.output {
         ProbeOutput::Table => table::render(&inventory, width()),
         ProbeOutput::Json => match serde_json::to_string(&inventory.fit(MAX_JSON)) {

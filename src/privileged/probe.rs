@@ -14,7 +14,9 @@ use crate::paths::Paths;
 pub(super) fn probe(paths: &Paths, tree: Option<&Path>) -> Result<MachinePart, Fault> {
     let wrong = |error: std::io::Error| Fault::from_error(Code::Local, &error);
     let how = hwprobe::Options::default();
-    let mut machine = hwprobe::probe_machine(&roots(tree)?, &how);
+    // Right after the start, and after a disk was plugged in, udev may still be at it.
+    let settled = hwprobe::Options { settle: Some(hwprobe::Options::SETTLE), ..how.clone() };
+    let mut machine = hwprobe::probe_machine(&roots(tree)?, &settled);
     if !paths.is_system() && tree.is_none() {
         let local = hwprobe::probe_machine(&Roots::under(paths.root()).map_err(wrong)?, &how);
         machine.product_uuid = local.product_uuid.or(machine.product_uuid);
