@@ -60,6 +60,18 @@ impl Paths {
         self.at("etc/stratum/node.yaml")
     }
 
+    // --- the OS image's ---
+
+    /// `/usr/share/stratum/release-keys.d`: the public keys that may sign a release, part of the read-only image.
+    pub fn release_keys_dir(&self) -> PathBuf {
+        self.at("usr/share/stratum/release-keys.d")
+    }
+
+    /// Where os-release(5) may be, in its order.
+    pub fn os_release(&self) -> [PathBuf; 2] {
+        [self.at("etc/os-release"), self.at("usr/lib/os-release")]
+    }
+
     // --- /run/stratum, root's ---
 
     /// `/run/stratum`: root 0755.
@@ -177,6 +189,11 @@ impl Paths {
     /// `/var/lib/stratum/os`: state of the OS slots.
     pub fn os_dir(&self) -> PathBuf {
         self.at("var/lib/stratum/os")
+    }
+
+    /// `floor.json`: the highest release ever accepted here, root 0644.
+    pub fn os_floor(&self) -> PathBuf {
+        self.at("var/lib/stratum/os/floor.json")
     }
 
     /// `/run/systemd/timesync`: systemd-timesyncd's; holds `synchronized` once the clock is.

@@ -4,6 +4,14 @@
 //! engineers link the same checks. Nothing here writes outside the stage, and nothing that was not verified leaves it.
 
 pub mod fault;
+pub mod keys;
+pub mod manifest;
+pub mod refusal;
+pub mod running;
+pub mod search;
+pub mod signature;
+pub mod verify;
+pub mod version;
 
 use std::fmt;
 use std::str::FromStr;
