@@ -248,8 +248,12 @@ impl World<'_> {
         let serial = identity::serial(&mut facts, dev, udev, wwn.as_deref().ok());
         let serial = facts.keep("serial", serial);
         let wwn = facts.keep("wwn", wwn).and_then(|w| facts.text("wwn", w.as_bytes()));
-        let model =
-            self.label(&mut facts, udev, "model", &["ID_MODEL_ENC", "ID_MODEL"], &file("device/model"));
+        let (names, name) = match dev.name.starts_with("mmcblk") {
+            false => (["ID_MODEL_ENC", "ID_MODEL"], "device/model"),
+            // The product name of a card's or an eMMC's CID (drivers/mmc/core).
+            true => (["ID_NAME", "ID_NAME"], "device/name"),
+        };
+        let model = self.label(&mut facts, udev, "model", &names, &file(name));
         let model = facts.keep("model", model);
         // A virtio device's `vendor` is a PCI number, not a name.
         let vendor =
@@ -290,13 +294,22 @@ impl World<'_> {
             facts.warnings.note(&facts.at, Code::PhantomPartitions, "partitions", &detail);
             partitions.clear();
         }
-        // A partition whose extents are not known can be the last one.
-        let all_known = partitions.len() == dev.partitions.len();
+        // A partition whose extents are not known can be the last one. Those of a multipath disk that only its map shows are such.
+        let mapped = |above: &usize| self.kinds.get(above) == Some(&StackKind::MpathPart);
+        let of_the_map =
+            group.map.and_then(|map| self.tree.get(map)).into_iter().flat_map(|map| &map.holders);
+        let all_known = partitions.len() == dev.partitions.len()
+            && of_the_map.filter(|a| mapped(a)).count() <= partitions.len();
         let tail_free_bytes = table
             .as_ref()
             .filter(|_| all_known)
             .map(|t| partitions::tail_free(t, group.first.size, logical, &partitions));
-        let own_of = |i: usize| self.signatures(i).0;
+        // A partition table on an array is something, too; udev copies a disk's down to its partitions only.
+        let own_of = |i: usize| {
+            let table = self.props(i).and_then(|p| p.bytes("ID_PART_TABLE_TYPE")).filter(|_| !mapped(&i));
+            let table = table.and_then(Text::from_bytes).map(|clean| clean.text);
+            table.into_iter().chain(self.signatures(i).0).collect()
+        };
         let quiet = |i: usize| {
             let mut scratch = Warnings::default();
             self.mount_points(

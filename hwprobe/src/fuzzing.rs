@@ -5,18 +5,20 @@
 
 use serde_json::Value;
 
+use crate::inventory::CpuVirtualization;
 use crate::text::Text;
 use crate::warning::Warnings;
-use crate::{install_record, mounts, namer, netcapture, udevdb};
+use crate::{hypervisor, install_record, machine, mounts, namer, netcapture, system, udevdb};
 
 /// A name and what it does with bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each panics when something does not hold.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("udev_db", udev_db),
     ("mountinfo", mountinfo),
     ("ip_json", ip_json),
+    ("cpuinfo", cpuinfo),
     ("wipefs_json", wipefs_json),
     ("install_record", install_record),
     ("hw_text", hw_text),
@@ -67,6 +69,34 @@ pub fn ip_json(bytes: &[u8]) {
     assert!(netcapture::links_in(&links).len() <= links.len());
     assert!(netcapture::routes_in(&links, &routes).len() <= routes.len());
     let _ = netcapture::addresses_in(&links);
+}
+
+/// `proc/cpuinfo` and, after a NUL each, `proc/meminfo` and `sys/devices/system/cpu/online`.
+///
+/// # Panics
+/// Something comes out that did not go in.
+pub fn cpuinfo(bytes: &[u8]) {
+    let mut parts = bytes.splitn(3, |b| *b == 0);
+    let mut part = || parts.next().unwrap_or_default();
+    let text = String::from_utf8_lossy(part()).into_owned();
+    let has = |word: &str| text.contains(word);
+    match machine::virtualization(&text) {
+        CpuVirtualization::Vmx => assert!(has("vmx")),
+        CpuVirtualization::Svm => assert!(has("svm")),
+        CpuVirtualization::Absent => {}
+    }
+    let lines = text.lines().count();
+    assert!(machine::count_processors(&text).is_none_or(|n| (1..=lines).contains(&(n as usize))));
+    for value in
+        [system::model_name(&text), hypervisor::field(&text, "vendor_id"), hypervisor::field(&text, "flags")]
+    {
+        assert!(value.iter().all(|value| has(value) && !value.contains('\n')));
+        value.iter().for_each(|value| hw_text(value.as_bytes()));
+    }
+    let memory = system::mem_total(part());
+    assert!(memory.is_err() || memory.is_ok_and(|bytes| bytes % 1024 == 0 || bytes == u64::MAX));
+    let online = String::from_utf8_lossy(part()).into_owned();
+    assert!(machine::count_ranges(&online).is_none_or(|n| n > 0));
 }
 
 /// The output of `wipefs --json`.

@@ -151,10 +151,7 @@ pub(crate) fn signs(roots: &Roots, cpuinfo: Option<&str>, cpuid: Option<Cpuid>) 
     let id = |file: &str| DMI_DIRS.iter().find_map(|dir| roots.line(&format!("{dir}/{file}")).ok());
     let tree = "sys/firmware/devicetree/base";
     let entry = roots.read("sys/firmware/dmi/entries/0-0/raw").ok();
-    let field = |key: &str| {
-        let line = cpuinfo?.lines().find(|l| l.split(':').next().map(str::trim) == Some(key))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
+    let field = |key: &str| field(cpuinfo?, key);
     let product = id("product_name");
     let order = ["sys_vendor", "board_vendor", "bios_vendor", "product_version"];
     let sysinfo = roots.read("proc/sysinfo").ok().map(|b| String::from_utf8_lossy(&b).into_owned());
@@ -178,6 +175,12 @@ pub(crate) fn signs(roots: &Roots, cpuinfo: Option<&str>, cpuid: Option<Cpuid>) 
             Some(line.split_once(':')?.1.trim().to_owned())
         }),
     }
+}
+
+/// The first value of a key in cpuinfo.
+pub(crate) fn field(cpuinfo: &str, key: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|l| l.split(':').next().map(str::trim) == Some(key))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 /// CPUID of the processor that runs us.
@@ -288,6 +291,21 @@ mod tests {
             ),
             (Signs { cpu_flags: true, hypervisor_flag: true, ..Signs::default() }, H::Other),
             (Signs { cpu_flags: true, ..Signs::default() }, H::None),
+            (pc(&["KubeVirt", "None"], Cpuid::Other), H::Kvm),
+            (pc(&["VMW71.00V", "Phoenix"], Cpuid::Other), H::Vmware),
+            (pc(&["Standard PC", "SomeCloud", "Amazon EC2"], kvm), H::Amazon),
+            (Signs { smbios_vm: Some(true), ..pc(&["c6g.large", "Amazon EC2"], kvm) }, H::Amazon),
+            (Signs { smbios_vm: Some(true), ..pc(&["n2", "Google Compute Engine"], kvm) }, H::Google),
+            (pc(&["x"], Cpuid::Known(H::Acrn)), H::Acrn),
+            (pc(&["x"], Cpuid::Known(H::Qnx)), H::Qnx),
+            (pc(&["x"], Cpuid::Known(H::Sre)), H::Sre),
+            // A board of QEMU's maker under a hypervisor that hides itself.
+            (pc(&["Standard PC", "QEMU"], Cpuid::Bare), H::Qemu),
+            (Signs { proc_xen: true, xen_capabilities: Some(String::new()), ..pc(&[], Cpuid::Bare) }, H::Xen),
+            (Signs { tree: true, tree_compatible: Some("xen,xen-4.17".into()), ..Signs::default() }, H::Xen),
+            (Signs { tree: true, tree_compatible: Some("vmware".into()), ..Signs::default() }, H::Vmware),
+            (Signs { tree: true, tree_compatible: Some("acme".into()), ..Signs::default() }, H::Other),
+            (Signs { control_program: Some("other".into()), cpu_flags: true, ..Signs::default() }, H::Other),
         ];
         for (n, (signs, want)) in rows.iter().enumerate() {
             assert_eq!(decide(signs), Some(*want), "row {n}: {signs:?}");

@@ -67,9 +67,13 @@ pub(crate) fn wwn(roots: &Roots, dev: &BlockDev, udev: Option<&Properties>) -> F
         let long = |key| udev.and_then(|p| p.text(key)).map(str::to_owned);
         match long("ID_WWN_WITH_EXTENSION").or_else(|| long("ID_WWN")) {
             Some(wwn) => Ok(wwn),
-            None => roots
-                .line(&format!("{}/device/wwid", dev.dir))
-                .and_then(|w| w.strip_prefix("naa.").map(|d| format!("0x{d}")).ok_or(Missing::Absent)),
+            None => match roots.line(&format!("{}/device/wwid", dev.dir)) {
+                Ok(wwid) => wwid.strip_prefix("naa.").map(|d| format!("0x{d}")).ok_or(Missing::Absent),
+                // ENXIO: the disk has no page of identifiers, EINVAL: none that counts (scsi_vpd_lun_id() in drivers/scsi/scsi_lib.c).
+                // Neither says that the disk went away.
+                Err(Missing::Vanished | Missing::NotSupported) => Err(Missing::Absent),
+                Err(missing) => Err(missing),
+            },
         }
     }?;
     let found = found.to_ascii_lowercase();
@@ -92,6 +96,11 @@ pub(crate) fn serial(
             digits.as_deref().is_none_or(|d| short.trim() != d && short.trim_start_matches(['3', ' ']) != d)
         })
     };
+    // Of a SCSI disk without a WWN it is the end of a T10 identifier, where the number may be cut off; page 80 has all of it.
+    let whole = |short: Vec<u8>| {
+        let longer = from_udev("ID_SCSI_SERIAL").filter(|long| long.starts_with(&short));
+        longer.unwrap_or(short)
+    };
     let roots = facts.roots;
     let file = |file: &str, skip: usize| match roots.read(&format!("{}/{file}", dev.dir)) {
         Ok(bytes) => Ok(bytes.get(skip..).map(<[u8]>::to_vec)),
@@ -100,7 +109,7 @@ pub(crate) fn serial(
     };
     // Asked one after another: most disks have told with the first.
     let sources: [&dyn Fn() -> Finding<Option<Vec<u8>>>; 7] = [
-        &|| Ok(short()),
+        &|| Ok(short().map(whole)),
         &|| Ok(from_udev("ID_SCSI_SERIAL")),
         &|| Ok(from_udev("SCSI_IDENT_SERIAL")),
         // Unit serial number page: four bytes of header (SPC-4, 7.8.15).

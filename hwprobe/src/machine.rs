@@ -98,7 +98,7 @@ fn kvm(roots: &Roots) -> Finding<bool> {
 }
 
 /// The flag of the first processor that has a line of flags; ARM calls them features and has no such flag.
-fn virtualization(cpuinfo: &str) -> CpuVirtualization {
+pub(crate) fn virtualization(cpuinfo: &str) -> CpuVirtualization {
     let flags = cpuinfo.lines().find_map(|l| {
         let (key, value) = l.split_once(':')?;
         (key.trim() == "flags").then_some(value)
@@ -229,13 +229,17 @@ fn cpu_count(roots: &Roots, cpuinfo: Option<&str>) -> Finding<u32> {
     if let Some(count) = roots.line("sys/devices/system/cpu/online").ok().as_deref().and_then(count_ranges) {
         return Ok(count);
     }
-    let count = cpuinfo.ok_or(Missing::Absent)?.lines();
-    let count = count.filter(|l| l.split(':').next().map(str::trim) == Some("processor")).count();
-    u32::try_from(count).ok().filter(|n| *n > 0).ok_or(Missing::Absent)
+    count_processors(cpuinfo.ok_or(Missing::Absent)?).ok_or(Missing::Absent)
+}
+
+/// Processors that cpuinfo lists.
+pub(crate) fn count_processors(cpuinfo: &str) -> Option<u32> {
+    let processor = |line: &&str| line.split(':').next().map(str::trim) == Some("processor");
+    u32::try_from(cpuinfo.lines().filter(processor).count()).ok().filter(|n| *n > 0)
 }
 
 /// `0-3,8` has five.
-fn count_ranges(list: &str) -> Option<u32> {
+pub(crate) fn count_ranges(list: &str) -> Option<u32> {
     let mut count: u32 = 0;
     for part in list.split(',') {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

@@ -142,9 +142,12 @@ impl Net<'_> {
         let mac = facts.keep("mac", mac);
         let state = self.state(link);
         let speed = self.roots.line(&file("speed")).and_then(|text| {
-            // -1 (the kernel's SPEED_UNKNOWN), 0 and 65535 are values, and no speed.
-            let speed = text.parse::<u64>().ok().filter(|s| (1..=MAX_SPEED).contains(s) && *s != 65535);
-            speed.ok_or(Missing::Junk)
+            // -1 (the kernel's SPEED_UNKNOWN, 32 or 16 bits of it too) and 0: the driver does not know it.
+            match text.parse::<i64>() {
+                Ok(-1 | 0 | 65_535 | 4_294_967_295) => Err(Missing::Absent),
+                Ok(speed) => u64::try_from(speed).ok().filter(|s| *s <= MAX_SPEED).ok_or(Missing::Junk),
+                Err(_) => Err(Missing::Invalid),
+            }
         });
         let speed = if state == LinkState::Up { facts.keep("speedMbps", speed) } else { None };
         let driver = self.roots.link_name(&file("device/driver")).ok().or_else(|| {

@@ -88,17 +88,20 @@ impl System for CapturedSystem {
     }
 }
 
-/// `MemTotal` of meminfo (proc(5)).
 fn total_memory(roots: &Roots) -> Finding<u64> {
-    let text = roots.read("proc/meminfo")?;
-    let text = std::str::from_utf8(&text).map_err(|_| Missing::Invalid)?;
+    mem_total(&roots.read("proc/meminfo")?)
+}
+
+/// `MemTotal` of meminfo (proc(5)), in bytes.
+pub(crate) fn mem_total(meminfo: &[u8]) -> Finding<u64> {
+    let text = std::str::from_utf8(meminfo).map_err(|_| Missing::Invalid)?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:")).ok_or(Missing::Invalid)?;
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(|_| Missing::Invalid)?;
     Ok(kib.saturating_mul(1024))
 }
 
 /// `model name` of the first processor in cpuinfo that has one.
-fn model_name(cpuinfo: &str) -> Option<String> {
+pub(crate) fn model_name(cpuinfo: &str) -> Option<String> {
     let model = cpuinfo.lines().find_map(|l| {
         let (key, value) = l.split_once(':')?;
         (key.trim() == "model name").then(|| value.trim().to_owned())

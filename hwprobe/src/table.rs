@@ -41,14 +41,13 @@ pub fn render(inventory: &Inventory, width: usize) -> String {
             &mut out,
         );
     }
-    let n = inventory.warnings.len();
+    let warnings = warnings(inventory);
+    let n = warnings.len();
     if n > 0 {
         let _ = write!(out, "\n{n} {}:", if n == 1 { "warning" } else { "warnings" });
         out.push('\n');
-        for warning in &inventory.warnings {
-            let at = if warning.at.is_empty() { "machine" } else { &warning.at };
-            let what = warning.detail.as_deref().map_or_else(|| warning.facts.join(", "), str::to_owned);
-            wrap("  ", &format!("{at}: {what}"), width, &mut out);
+        for warning in &warnings {
+            wrap("  ", warning, width, &mut out);
         }
     }
     if inventory.cpu_virtualization != CpuVirtualization::Absent && inventory.kvm == Some(false) {
@@ -57,6 +56,21 @@ pub fn render(inventory: &Inventory, width: usize) -> String {
         wrap("", what, width, &mut out);
     }
     out
+}
+
+/// One line for each thing that is to be said, with all devices it is said of: `disks/sda sdb: not reported: wwn`.
+fn warnings(inventory: &Inventory) -> Vec<String> {
+    let mut lines: Vec<(String, String, String)> = Vec::new();
+    for warning in &inventory.warnings {
+        let at = if warning.at.is_empty() { "machine" } else { &warning.at };
+        let what = warning.detail.as_deref().map_or_else(|| warning.facts.join(", "), str::to_owned);
+        let (place, name) = at.split_once('/').unwrap_or(("", at));
+        match lines.iter_mut().find(|(p, _, w)| p == place && *w == what && !place.is_empty()) {
+            Some((_, names, _)) => drop(write!(names, " {name}")),
+            None => lines.push((place.to_owned(), at.to_owned(), what)),
+        }
+    }
+    lines.into_iter().map(|(_, names, what)| format!("{names}: {what}")).collect()
 }
 
 fn head(inventory: &Inventory, width: usize, out: &mut String) {

@@ -3,7 +3,9 @@
 
 mod support;
 
-use hwprobe::{Code, Inventory};
+use std::net::Ipv4Addr;
+
+use hwprobe::{Addr, Code, Finding, Inventory, Link, NetSource, Options, Roots, Route, Sources};
 use serde_json::{Value, json};
 use support::{Tree, disk, many, texts};
 
@@ -61,6 +63,44 @@ fn of_1100_nics_1024_are_listed() {
     }
     let i = t.probe();
     assert_eq!((i.nics.len(), truncated(&i, "", "nics")), (1024, true));
+}
+
+/// A kernel with as many routes as a router of the internet.
+struct Many;
+
+impl NetSource for Many {
+    fn links(&self) -> Finding<Vec<Link>> {
+        Ok(vec![Link { index: 2, name: "eth0".to_owned(), up: true, ..Link::default() }])
+    }
+
+    fn addresses(&self) -> Finding<Vec<Addr>> {
+        Ok(Vec::new())
+    }
+
+    fn routes(&self) -> Finding<Vec<Route>> {
+        let route = |n: u32| Route {
+            table: 254,
+            unicast: true,
+            destination: Some(Ipv4Addr::from(0x0a00_0000 + n * 16)),
+            prefix: 28,
+            devices: vec![2],
+            nexthop_object: false,
+        };
+        Ok((0..100_000).rev().map(route).collect())
+    }
+}
+
+#[test]
+fn of_100000_routes_the_first_8192_are_listed() {
+    let t = Tree::bare();
+    t.dir("sys/class/net/eth0/device");
+    let roots = Roots::under(t.path()).unwrap();
+    let mut sources = Sources::of(&roots);
+    sources.net = Box::new(Many);
+    let part = hwprobe::probe_network_with(&roots, &sources, &Options::default());
+    let routes = part.nics[0].routes.as_ref().unwrap();
+    assert_eq!((routes.len(), routes[0].as_str(), routes[1].as_str()), (8192, "10.0.0.0/28", "10.0.0.16/28"));
+    assert!(part.warnings.iter().any(|w| w.code == Code::Truncated && w.facts == ["routes"]));
 }
 
 /// Every place of `value` that is no list and no object.
