@@ -1,6 +1,7 @@
 //! Where the hardware probe is measured, against whom, and what is wanted of it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -180,7 +181,9 @@ impl Setup<'_> {
         }
         println!("\n100,000 routes in a network namespace, {} rounds in turns:", self.rounds);
         let batch = self.dir.join("routes");
-        fs::write(&batch, routes()).context("list of routes")?;
+        File::create(&batch)
+            .and_then(|mut file| file.write_all(routes().as_bytes()))
+            .context("list of routes")?;
         // One namespace for all runs: the routes are made once.
         let space = Namespace::make(&batch)?;
         let inside = |line: &str| format!("ip netns exec {} {line}", space.name);
