@@ -36,7 +36,7 @@ enum Task {
     Test(test::Args),
     /// One whole join on this machine, from the agent's start to `joined`, with nothing left behind.
     Demo(demo::Args),
-    /// Measure the agent and print each figure beside its target.
+    /// Measure the agent, or the hardware probe, and print each figure beside its target.
     Bench(bench::Args),
     /// The packages that a node installs.
     Dist(dist::Args),
@@ -65,5 +65,15 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Args::command().debug_assert();
     }
 }
