@@ -186,20 +186,14 @@ pub(crate) fn drop_shared_links(all: &mut [(String, Links)], warnings: &mut Warn
     }
     let shared = |link: &String| owners.get(link).is_some_and(|n| *n > 1);
     for (name, links) in all {
-        let mut gone: Vec<String> = Vec::new();
-        for list in [&mut links.by_id, &mut links.by_path] {
-            list.retain(|link| {
-                let keep = !shared(link);
-                if !keep {
-                    gone.push(link.clone());
-                }
-                keep
-            });
-            list.sort_unstable();
-        }
-        if let Some(first) = gone.first() {
+        // Told at every disk that claims it: which one has the link may change with any event, and the digest must not.
+        if let Some(first) = links.claimed.iter().find(|link| shared(link)) {
             let detail = format!("another disk claims {first} too");
             warnings.note(&format!("disks/{name}"), Code::SharedLink, "byId", &detail);
+        }
+        for list in [&mut links.by_id, &mut links.by_path] {
+            list.retain(|link| !shared(link));
+            list.sort_unstable();
         }
     }
 }
@@ -332,6 +326,22 @@ fn is_link_of_wwn(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_two_disks_claim_is_told_at_both_wherever_it_leads() {
+        let link = "/dev/disk/by-id/wwn-0x5".to_owned();
+        let claims = |has: bool| Links {
+            by_id: has.then(|| link.clone()).into_iter().collect(),
+            claimed: vec![link.clone()],
+            ..Links::default()
+        };
+        let mut all = [("sda".to_owned(), claims(false)), ("sdb".to_owned(), claims(true))];
+        let mut warnings = Warnings::default();
+        drop_shared_links(&mut all, &mut warnings);
+        let at: Vec<String> = warnings.into_list().into_iter().map(|w| w.at).collect();
+        assert_eq!(at, ["disks/sda", "disks/sdb"]);
+        assert!(all.iter().all(|(_, links)| links.by_id.is_empty()));
+    }
 
     #[test]
     fn placeholder_wwns_are_junk() {
