@@ -64,7 +64,7 @@ pub fn status_line(s: &Snapshot) -> String {
         text.push_str(&format!(", pairing code {code}"));
     }
     if let (State::Registering | State::NeedsUpgrade | State::Failed, Some(error), None) =
-        (s.state, error(s), &s.agent.exit)
+        (s.state, facts::error(s), &s.agent.exit)
     {
         text.push_str(&format!(" > {}", ascii(error)));
     }
@@ -103,7 +103,7 @@ fn rows(s: &Snapshot, screen: StatusScreen) -> Option<Vec<String>> {
     let identity: Vec<String> = [
         s.machine.hostname.as_ref().map(|name| name.ascii()),
         s.machine.serial.as_ref().map(|serial| serial.ascii()),
-        address(s),
+        facts::bare_address(s),
         s.machine.release.as_ref().map(|release| format!("release {}", release.ascii())),
     ]
     .into_iter()
@@ -124,24 +124,24 @@ fn rows(s: &Snapshot, screen: StatusScreen) -> Option<Vec<String>> {
             out.extend(s.registration.wait_reason.iter().flat_map(|reason| foreign(reason.as_str())))
         }
         State::Failed => {
-            out.extend(error(s).into_iter().flat_map(foreign));
+            out.extend(facts::error(s).into_iter().flat_map(foreign));
             out.push(row("journalctl -u stratum-join"));
         }
-        State::Starting if facts::nobody_asked(s) => out.extend(s.next.iter().map(|line| row(line.as_str()))),
-        State::NeedsUpgrade if facts::upgrade_stands(s) => {
-            out.extend(s.next.iter().map(|line| row(line.as_str())))
-        }
+        State::Starting if facts::nobody_asked(s) => out.extend(ours(s)),
+        State::NeedsUpgrade if facts::upgrade_stands(s) => out.extend(ours(s)),
         State::NeedsUpgrade | State::Registering => {
             out.extend(s.fault.iter().flat_map(|fault| foreign(fault.message.as_str())));
         }
         State::Refused | State::Expired | State::Rejected | State::IdentityFailed => {
             out.extend(s.fault.iter().flat_map(|fault| foreign(fault.message.as_str())));
             out.extend(s.registration.reject_reason.iter().flat_map(|reason| foreign(reason.as_str())));
-            if s.fault.as_ref().and_then(|fault| fault.retry_at_mono).is_none() {
+            if facts::wants_new_code(s) {
                 out.push(row(&facts::join_command(s)));
+            } else {
+                out.extend(ours(s));
             }
         }
-        State::Unknown => out.extend(s.next.iter().take(2).map(|line| row(&line.ascii()))),
+        State::Unknown => out.extend(ours(s)),
         State::Starting | State::Delivering | State::Installing | State::Joined => {}
     }
     Some(out)
@@ -277,12 +277,6 @@ fn refused(s: &Snapshot, word: fn(&str) -> String) -> String {
     format!("{}: {why}", word("refused"))
 }
 
-/// What went wrong, in the words of whoever says so. A failed step comes before trouble on the way to the cluster.
-fn error(s: &Snapshot) -> Option<&str> {
-    let step = facts::failed_step(s).and_then(|step| step.detail.as_ref());
-    step.map(|detail| detail.as_str()).or(s.fault.as_ref().map(|fault| fault.message.as_str()))
-}
-
 /// `10:42Z`: when the state began, or the registration when the state is pending.
 fn since(s: &Snapshot) -> Option<String> {
     wall(s, s.registration.registered_mono.unwrap_or(s.state_since_mono))
@@ -293,13 +287,17 @@ fn wall(s: &Snapshot, mono: u64) -> Option<String> {
     (now.wall != jiff::Timestamp::UNIX_EPOCH).then(|| clock::minute_of_day(now.wall_of(mono)))
 }
 
-fn address(s: &Snapshot) -> Option<String> {
-    let address = s.network.primary.as_ref()?.address.as_ref()?.ascii();
-    Some(address.split('/').next().unwrap_or_default().to_owned())
-}
-
 fn row(text: &str) -> String {
     cut(&format!(" {}", ascii(text)), WIDTH)
+}
+
+/// What to do, in our words, at most three rows.
+fn ours(s: &Snapshot) -> Vec<String> {
+    let rows = facts::next(s).into_iter().flat_map(|line| match facts::is_command(&line) {
+        true => vec![row(&line)],
+        false => wrap(&line, WIDTH - 1, 2).iter().map(|line| row(line)).collect(),
+    });
+    rows.take(3).collect()
 }
 
 /// Their words, at most two rows behind `> `.

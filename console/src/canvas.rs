@@ -128,6 +128,7 @@ impl Canvas {
         }
         let room = end.saturating_sub(y);
         let mut rows: Vec<&Row> = page.body.iter().collect();
+        let all = rows.iter().filter(|row| !row.is_blank()).count();
         if page.scrolled && rows.len() > room {
             let shown = room.saturating_sub(1);
             let from = view.scroll.min(rows.len() - shown);
@@ -137,7 +138,8 @@ impl Canvas {
             }
             let more =
                 if below > 0 { format!("and {below} more rows (press J)") } else { "end (press U)".into() };
-            self.put(x + 12, y + shown, &cut(&more, width.saturating_sub(12)), Style::new());
+            let indent = if width < 60 { 0 } else { 12 };
+            self.put(x + indent, y + shown, &cut(&more, width.saturating_sub(indent)), Style::new());
             return;
         }
         while rows.len() > room {
@@ -146,6 +148,12 @@ impl Canvas {
                 None => rows.truncate(room),
             }
         }
+        // Text that goes on where nobody sees it must not read as if it ended here.
+        let marked = (rows.len() < all).then(|| rows.pop()).flatten().map(|last| {
+            let text = if last.text.len() + 2 <= width { &last.text } else { &cut(&last.text, width - 1) };
+            Row { text: format!("{} ~", text.trim_end_matches('~')), ..last.clone() }
+        });
+        rows.extend(&marked);
         for row in rows {
             if row.code {
                 let left = self.cols.saturating_sub(row.text.len()) / 2;

@@ -3,9 +3,13 @@
 //! Pure. Printable ASCII, no colour, no cursor addressing, rows of at most 78 columns.
 
 use crate::clock::{self, Now};
+use crate::draw;
 use crate::facts;
 use crate::layout::{cut, wrap};
+use crate::screen;
 use crate::snapshot::{Identity, Liveness, Snapshot, State};
+use crate::text::ascii;
+use crate::view::{Feed, Leave, Screen, View};
 
 const WIDTH: usize = 78;
 /// Column of the values.
@@ -52,8 +56,11 @@ pub fn card(s: &Snapshot, liveness: Liveness, now: Now, keys: Option<&str>) -> S
     if let (Some(reason), State::Approved) = (&s.registration.wait_reason, s.state) {
         foreign(&mut rows, "WAITING FOR", reason.as_str());
     }
-    if let Some(fault) = &s.fault {
-        foreign(&mut rows, "ERROR", fault.message.as_str());
+    if let Some(error) = facts::error(s) {
+        foreign(&mut rows, "ERROR", error);
+    }
+    if let (Some(fault), true) = (&s.fault, facts::failed_step(s).is_some()) {
+        foreign(&mut rows, "ALSO", fault.message.as_str());
     }
     if let (Some(reason), State::Rejected) = (&s.registration.reject_reason, s.state) {
         foreign(&mut rows, "REASON", reason.as_str());
@@ -67,25 +74,50 @@ pub fn card(s: &Snapshot, liveness: Liveness, now: Now, keys: Option<&str>) -> S
         let age = clock::hms(now.since(since));
         value(&mut rows, "NETWORK", &format!("no contact with the cluster for {age}"), 1);
     }
+    let mut label = "DO";
     let advice = match liveness {
         Liveness::Gone => vec!["journalctl -u stratum-join -b".into()],
+        _ if facts::wants_new_code(s) => facts::remarks(s).into_iter().chain(facts::new_code(s)).collect(),
         _ => facts::advice(s),
     };
-    for (index, line) in advice.iter().take(3).enumerate() {
-        value(&mut rows, if index == 0 { "DO" } else { "" }, line, 2);
-    }
-    if matches!(s.state, State::Refused | State::Expired | State::Rejected | State::IdentityFailed)
-        && s.fault.as_ref().is_none_or(|fault| fault.retry_at_mono.is_none())
-        && !advice.iter().any(|line| line.contains("stratum-installer join"))
-    {
-        // A command stays in one piece, even if it leaves the column of the values for it.
-        let command = facts::join_command(s);
-        let label = if advice.is_empty() { " DO" } else { "" };
-        let column = VALUE.min(WIDTH.saturating_sub(command.len())).max(label.len() + 1);
-        rows.push(cut(&format!("{label:<column$}{command}"), WIDTH));
+    for line in advice.iter().take(4) {
+        if facts::is_command(line) {
+            // A command stays in one piece, even if it leaves the column of the values for it.
+            let column = VALUE.min(WIDTH.saturating_sub(line.len())).max(label.len() + 2);
+            rows.push(cut(&format!("{:<column$}{line}", format!(" {label}")), WIDTH));
+        } else {
+            value(&mut rows, label, line, 2);
+        }
+        label = "";
     }
     rows.push(keys.map_or_else(|| "=".repeat(WIDTH), rule));
     rows.iter().flat_map(|row| [row.trim_end(), "\n"]).collect()
+}
+
+/// What a terminal that cannot be drawn on shows of a view: the card, or a side screen as plain text. Rows ended by `\n`.
+pub fn card_of(s: &Snapshot, view: &View) -> String {
+    let mut out = match (&view.feed, view.screen) {
+        (Feed::NotYet { .. }, _) => without(view, "STARTING - THE JOIN AGENT IS NOT UP YET", None),
+        (Feed::Unreadable(why), _) => {
+            without(view, "THE JOIN AGENT'S STATE CANNOT BE READ", Some(why.as_str()))
+        }
+        (_, Screen::Main) => {
+            let retry = if s.actions.retry { "T retry   " } else { "" };
+            let keys = |leave: &str| format!("R repeat   {retry}D details   N network   L log   {leave}");
+            let keys = match view.leave {
+                Leave::HandBack => Some(keys("X login")),
+                Leave::Quit => Some(keys("Q Q leave")),
+                Leave::AltF2 | Leave::Nowhere => None,
+            };
+            card(s, view.liveness, view.now, keys.as_deref())
+        }
+        // Without its frame, and one row less than the smallest terminal has, so that the first row stays on it.
+        _ => draw::text_of(&draw::draw(s, view, (78, 23))),
+    };
+    if let Some(notice) = &view.notice {
+        out.push_str(&format!("{}\n", ascii(notice.as_str())));
+    }
+    out
 }
 
 /// One line for a log or a pipe: what changed, and nothing that does not.
@@ -110,6 +142,20 @@ pub fn line(s: &Snapshot, liveness: Liveness, now: Now) -> String {
 }
 
 // === private ===
+
+/// The card of a machine whose agent has said nothing that could be shown.
+fn without(view: &View, state: &str, why: Option<&str>) -> String {
+    let mut rows = vec![rule(&format!("STRATUM JOIN  {}", clock::date_time(view.now.wall)))];
+    value(&mut rows, "STATE", state, 2);
+    if let Some(why) = why {
+        foreign(&mut rows, "ERROR", why);
+    }
+    for (index, line) in screen::wait_for_agent().into_iter().enumerate() {
+        value(&mut rows, if index == 0 { "DO" } else { "" }, line, 2);
+    }
+    rows.push("=".repeat(WIDTH));
+    rows.iter().flat_map(|row| [row.as_str(), "\n"]).collect()
+}
 
 fn rule(text: &str) -> String {
     let text = cut(&format!("==== {text} "), WIDTH);

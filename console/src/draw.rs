@@ -8,10 +8,10 @@ use ratatui::style::{Color, Modifier, Style};
 use crate::canvas::{Canvas, bold, style_of};
 use crate::clock;
 use crate::facts;
-use crate::layout::{Row, Tag, cut, two_sided, wrap};
+use crate::layout::{Row, Tag, cut, first_fit, two_sided, wrap};
 use crate::screen::{self, Page};
 use crate::snapshot::{Liveness, Snapshot, State, Synced};
-use crate::view::{Feed, Screen, View};
+use crate::view::{Feed, View};
 
 /// A size of 0 in either axis is drawn as this: serial lines and fresh terminals report it.
 pub const FALLBACK: (u16, u16) = (80, 24);
@@ -111,7 +111,7 @@ fn full(canvas: &mut Canvas, s: &Snapshot, view: &View) {
     if let Some(footer) = &page.footer {
         canvas.row(2, identity - 1, width, footer);
     }
-    if let Some(row) = screen::overlay(s, view, &page) {
+    if let Some(row) = screen::overlay(s, view, &page, width) {
         canvas.clear(1, identity - 2, cols - 2);
         canvas.row(2, identity - 2, width, &row);
     }
@@ -124,17 +124,25 @@ fn full(canvas: &mut Canvas, s: &Snapshot, view: &View) {
 fn plain(canvas: &mut Canvas, s: &Snapshot, view: &View) {
     let (cols, rows) = (canvas.cols, canvas.rows);
     let identity = rows - 3;
-    let page = screen::page(s, view, cols, identity - 3);
+    let mut page = screen::page(s, view, cols, identity - 3);
     let (name, time) = title(&page, view, s);
     canvas.put(0, 0, &two_sided(&name, &time, cols), bold());
     let mut top = 1;
     if let Some((tag, state, fact)) = &page.state {
         // The code has a row of its own here, so that a long state cannot push it out.
         let long = if fact.long.starts_with("pairing code") { "" } else { &fact.long };
-        canvas.state(0, 1, cols, *tag, state, long, fact.alarm);
-        top = 3;
+        let alone = long.is_empty() && facts::own_part(state).1.is_none();
+        let mut lines = wrap(state, cols - 5, if alone { 2 } else { 1 }).into_iter();
+        canvas.state(0, 1, cols, *tag, &lines.next().unwrap_or_default(), long, fact.alarm);
+        if let Some(line) = lines.next() {
+            canvas.put(5, 2, &line, bold());
+            top += 1;
+        }
+        top += 2;
         if let (Some(code), None) = (code_line(s, view), &page.big) {
-            canvas.put(0, 2, &code, bold());
+            canvas.put(0, top - 1, &code, bold());
+            // Once is enough.
+            page.footer.take_if(|footer| footer.text.starts_with("Pairing code") && footer.text.len() < 25);
         }
     }
     let end = identity - usize::from(page.footer.is_some());
@@ -142,13 +150,13 @@ fn plain(canvas: &mut Canvas, s: &Snapshot, view: &View) {
     if let Some(footer) = &page.footer {
         canvas.row(0, identity - 1, cols, footer);
     }
-    if let Some(row) = screen::overlay(s, view, &page) {
+    if let Some(row) = screen::overlay(s, view, &page, cols) {
         canvas.clear(0, end - 1, cols);
         canvas.row(0, end - 1, cols, &row);
     }
-    let lines = identity_rows(s, view, cols);
-    canvas.put(0, identity, &lines[0], Style::new());
-    canvas.put(0, identity + 1, &lines[2], Style::new());
+    for (offset, text) in two_identity_rows(s, view, cols).iter().enumerate() {
+        canvas.put(0, identity + offset, text, Style::new());
+    }
     canvas.put(0, rows - 1, &keys(&page, view, cols), Style::new());
 }
 
@@ -171,7 +179,7 @@ fn small(canvas: &mut Canvas, s: &Snapshot, view: &View) {
         }
         room = room.saturating_sub(if short.is_empty() { 0 } else { short.len() + 1 });
         // Their word for a state must not go on in a row without its `> `.
-        let mut lines = wrap(state, room, if state.contains("> ") { 1 } else { 3 }).into_iter();
+        let mut lines = wrap(state, room, if facts::own_part(state).1.is_some() { 1 } else { 3 }).into_iter();
         canvas.state(2, 1, width, *tag, &lines.next().unwrap_or_default(), short, false);
         top = 2;
         for line in lines {
@@ -190,35 +198,55 @@ fn small(canvas: &mut Canvas, s: &Snapshot, view: &View) {
         let body = code.into_iter().collect();
         canvas.body(2, top, identity, width, &Page { body, ..page.shallow() }, view);
     } else {
-        let mut body: Vec<Row> = code_line(s, view).map(Row::text).into_iter().collect();
-        if let (Some(fault), true) = (&s.fault, view.feed == Feed::Live) {
-            body.extend(
-                wrap(fault.message.as_str(), width - 2, 2).iter().map(|line| Row::text(format!("> {line}"))),
-            );
-        }
-        if let Some((index, _)) = facts::current_step(s).filter(|_| facts::keep_powered(s))
-            && let Some(step) = s.steps.iter().find(|step| step.index == index)
-        {
-            body.push(Row::text(format!("{index} {}", step.title)));
-        }
-        for line in short_advice(s, view) {
-            body.extend(wrap(&line, width, 5).into_iter().map(Row::text));
-        }
+        let body = small_body(s, view, width, identity.saturating_sub(top));
         canvas.body(2, top, identity, width, &Page { body, ..page.shallow() }, view);
     }
     canvas.put(2, identity, &short_identity(s, width), Style::new());
-    let keys = match (screen::overlay(s, view, &page), &view.notice) {
+    let keys = match (screen::overlay(s, view, &page, cols - 3), &view.notice) {
         (Some(row), None) => format!(" {}", row.shown()),
-        (_, Some(_)) => keys(&page, view, cols),
-        (None, None) if s.state == State::Joined && view.screen == Screen::Main => keys(&page, view, cols),
-        (None, None) if view.screen == Screen::Main => format!(" [D]etails  [R]edraw  {}", short_leave(view)),
-        (None, None) => format!(" [Esc] back  [R]edraw  {}", short_leave(view)),
+        _ => keys(&page, view, cols),
     };
     canvas.put(0, rows - 1, &cut(keys.trim_end(), cols.saturating_sub(2)), Style::new());
 }
 
+/// Code, error, step and advice in `room` rows. The advice is what gives way to nothing: an error is cut to one row for it.
+fn small_body(s: &Snapshot, view: &View, width: usize, room: usize) -> Vec<Row> {
+    let mut body: Vec<Row> = code_line(s, view).map(Row::text).into_iter().collect();
+    let all = short_advice(s, view);
+    let mut advice = advice_rows(&all, width);
+    if body.len() + advice.len() >= room && facts::wants_new_code(s) {
+        // What the agent remarks gives way to the command.
+        advice = advice_rows(&all[all.len().saturating_sub(2)..], width);
+    }
+    let step = facts::current_step(s).filter(|_| facts::keep_powered(s)).and_then(|(index, _)| {
+        let step = s.steps.iter().find(|step| step.index == index)?;
+        Some(Row::text(format!("{index} {}", step.title)))
+    });
+    let left = room.saturating_sub(body.len() + advice.len() + usize::from(step.is_some()));
+    if let (Some(error), true) = (facts::error(s), view.feed == Feed::Live && view.liveness != Liveness::Gone)
+    {
+        let lines = wrap(error, width - 2, left.clamp(1, 3));
+        body.extend(lines.iter().map(|line| Row::text(format!("> {line}"))));
+    }
+    body.extend(step);
+    body.extend(advice);
+    body
+}
+
+fn advice_rows(lines: &[String], width: usize) -> Vec<Row> {
+    let mut out = Vec::new();
+    for line in lines {
+        let command = facts::is_command(line);
+        for (index, part) in wrap(line, width - 2, 5).into_iter().enumerate() {
+            // A command is seen to go on.
+            out.push(Row::text(if command && index > 0 { format!("  {part}") } else { part }));
+        }
+    }
+    out
+}
+
 fn tiny(canvas: &mut Canvas, s: &Snapshot, view: &View) {
-    let cols = canvas.cols;
+    let (cols, rows) = (canvas.cols, canvas.rows);
     let state = match (&view.feed, view.liveness) {
         (Feed::NotYet { .. }, _) => "the join agent is not up yet".into(),
         (Feed::Unreadable(_), _) => "the state cannot be read".into(),
@@ -226,29 +254,35 @@ fn tiny(canvas: &mut Canvas, s: &Snapshot, view: &View) {
         (Feed::Live, Liveness::Late) => format!("{} (old)", s.headline.ascii()),
         _ => s.headline.ascii(),
     };
-    let mut lines = vec![format!("STRATUM {state}")];
-    if let Some(code) = code_line(s, view) {
-        // The code alone is worth more than its label.
-        let code = code.replace("PAIRING CODE  ", "PAIRING CODE ");
+    let code = code_line(s, view).map(|line| {
         let bare = s.pairing_code.as_ref().map(|code| code.ascii()).unwrap_or_default();
-        // The very last cell is left alone.
-        let room = if canvas.rows == 2 { cols - 1 } else { cols };
-        lines.push(if code.len() <= room || bare.len() > room { code } else { bare });
+        (line.replace("PAIRING CODE  ", "PAIRING CODE "), bare)
+    });
+    // The state is worth more than the product's name.
+    let named = format!("STRATUM {state}");
+    let state = if named.len() <= cols { named } else { state };
+    let mut lines: Vec<String>;
+    if let (Some((_, bare)), true) = (&code, rows == 1) {
+        lines = vec![format!("{bare} {state}")];
+    } else {
+        // As many rows of it as leave one for the code and one for the machine.
+        let most = rows.saturating_sub(1 + usize::from(code.is_some())).clamp(1, 2);
+        lines = wrap(&state, cols, most);
+        if let Some((line, bare)) = code {
+            // The code alone is worth more than its label. The very last cell is left alone.
+            let room = if rows == lines.len() + 1 { cols.saturating_sub(1) } else { cols };
+            lines.push(if line.len() <= room || bare.len() > room { line } else { bare });
+        }
+        lines.push(short_identity(s, cols));
+        if facts::keep_powered(s) && view.feed == Feed::Live {
+            lines.push("DO NOT POWER OFF".into());
+        } else if rows > lines.len() {
+            lines.extend(short_advice(s, view).iter().flat_map(|line| wrap(line, cols, 5)));
+        }
     }
-    let identity: Vec<String> = [
-        s.machine.serial.as_ref().map(|serial| serial.ascii()),
-        s.machine.hostname.as_ref().map(|name| name.ascii()),
-        bare_address(s),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    lines.push(identity.join(" "));
-    if canvas.rows > lines.len() {
-        lines.extend(short_advice(s, view).iter().flat_map(|line| wrap(line, cols, 5)));
-    }
-    for (y, line) in lines.iter().take(canvas.rows).enumerate() {
-        let last = y + 1 == canvas.rows;
+    lines.retain(|line| !line.is_empty());
+    for (y, line) in lines.iter().take(rows).enumerate() {
+        let last = y + 1 == rows;
         // The very last cell of a terminal is never written: some scroll.
         canvas.put(0, y, &cut(line, if last { cols.saturating_sub(1).max(1) } else { cols }), Style::new());
     }
@@ -291,54 +325,77 @@ fn code_line(s: &Snapshot, view: &View) -> Option<String> {
     Some(format!("PAIRING CODE  {code}"))
 }
 
+/// Row 24. What another key does as well goes first, and the way out last; nothing is cut in half.
 fn keys(page: &Page, view: &View, cols: usize) -> String {
     let room = cols.saturating_sub(2).min(78);
-    let mut text = match &view.notice {
-        Some(notice) => format!(" {notice}"),
-        None => page.keys.clone(),
-    };
-    // What another key does as well goes first; the way out stays.
-    for spare in ["[I] blink LED  ", "[R]edraw  ", "[F] follow  ", "[N]etwork  ", "[L]og  "] {
-        if text.len() > room {
-            text = text.replace(spare, "");
+    if let Some(notice) = &view.notice {
+        return cut(&format!(" {notice}"), room);
+    }
+    let mut keys: Vec<&str> = page.keys.split("  ").map(str::trim).filter(|key| !key.is_empty()).collect();
+    let length = |keys: &[&str]| 1 + keys.join("  ").len();
+    for spare in ["[I]", "[F]", "[N]", "[L]", "[R]", "[D]", "Alt+F2", "[Q]", "[X]"] {
+        if length(&keys) > room {
+            keys.retain(|key| !key.starts_with(spare));
         }
     }
-    cut(&text, room)
+    cut(&format!(" {}", keys.join("  ")), room)
 }
 
-fn short_leave(view: &View) -> &'static str {
-    match view.leave {
-        crate::view::Leave::AltF2 => "Alt+F2 login",
-        crate::view::Leave::Quit => "[Q][Q] leave",
-        crate::view::Leave::Nowhere => "",
+/// The longest words that fit beside `right`; without `right` when not even the shortest do.
+fn identity_row(label: &str, left: &[String], right: &str, width: usize) -> String {
+    let right = cut(right, width * 3 / 5);
+    let room = width.saturating_sub(label.len());
+    let beside = room.saturating_sub(right.len() + usize::from(!right.is_empty()));
+    let shown = first_fit(left, beside);
+    if shown.len() <= beside {
+        return two_sided(&format!("{label}{shown}"), &right, width);
     }
+    let alone = first_fit(left, room);
+    // A name that is cut either way leaves the other its place.
+    let right = if alone.len() <= room { "" } else { &right };
+    two_sided(&format!("{label}{alone}"), right, width)
 }
 
+/// The same three rows on every full screen.
 fn identity_rows(s: &Snapshot, view: &View, width: usize) -> [String; 3] {
-    let row = |left: String, right: String| two_sided(&left, &cut(&right, width * 3 / 5), width);
+    let release = format!("release {}", facts::or_unknown(&s.machine.release));
+    let host = [facts::or_unknown(&s.machine.hostname)];
     [
-        row(format!("This node  {}", facts::or_unknown(&s.machine.hostname)), facts::serial_and_maker(s)),
-        row(
-            format!("Address    {}", facts::address(s)),
-            format!("release {}", facts::or_unknown(&s.machine.release)),
-        ),
-        row(format!("Cluster    {}", facts::cluster(s, &view.now)), facts::cluster_release(s)),
+        identity_row("This node  ", &host, &facts::serial_and_maker(s), width),
+        identity_row("Address    ", &facts::address(s), &release, width),
+        identity_row("Cluster    ", &facts::cluster(s, &view.now), &facts::cluster_release(s), width),
     ]
 }
 
-fn short_identity(s: &Snapshot, width: usize) -> String {
-    let host = s.machine.hostname.as_ref().map(|name| name.ascii());
-    let host = host.map(|name| name.split('.').next().unwrap_or_default().to_owned());
-    let parts: Vec<String> = [s.machine.serial.as_ref().map(|serial| serial.ascii()), host, bare_address(s)]
-        .into_iter()
-        .flatten()
-        .collect();
-    cut(&parts.join(" "), width)
+/// Where there is no room for three: name, address and serial, which the approver sees as well, and the cluster.
+fn two_identity_rows(s: &Snapshot, view: &View, width: usize) -> [String; 2] {
+    let host = facts::or_unknown(&s.machine.hostname);
+    let serial = format!("serial {}", facts::or_unknown(&s.machine.serial));
+    let node = match facts::bare_address(s) {
+        Some(address) => {
+            let short = host.split('.').next().unwrap_or_default().to_owned();
+            vec![format!("{host}  {address}"), format!("{short}  {address}"), format!("{short} {address}")]
+        }
+        None => vec![host],
+    };
+    [
+        identity_row("This node  ", &node, &serial, width),
+        identity_row("Cluster    ", &facts::cluster(s, &view.now), &facts::cluster_release(s), width),
+    ]
 }
 
-fn bare_address(s: &Snapshot) -> Option<String> {
-    let address = s.network.primary.as_ref()?.address.as_ref()?.ascii();
-    Some(address.split('/').next().unwrap_or_default().to_owned())
+/// Serial, name, address, as the approver sees them; the domain goes first, then the name.
+fn short_identity(s: &Snapshot, width: usize) -> String {
+    let serial = s.machine.serial.as_ref().map(|serial| serial.ascii());
+    let host = s.machine.hostname.as_ref().map(|name| name.ascii());
+    let host = host.map(|name| name.split('.').next().unwrap_or_default().to_owned());
+    let address = facts::bare_address(s);
+    let join = |parts: [&Option<String>; 3]| {
+        parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
+    };
+    let forms =
+        [join([&serial, &host, &address]), join([&serial, &None, &address]), join([&serial, &host, &None])];
+    cut(first_fit(&forms, width), width)
 }
 
 /// What a person does, for terminals without room for the whole screen.
@@ -348,8 +405,16 @@ fn short_advice(s: &Snapshot, view: &View) -> Vec<String> {
         let last = facts::own_part(&last).0;
         return vec![format!("Last: {last} (may be out of date)"), "journalctl -u stratum-join -b".into()];
     }
-    if view.feed != Feed::Live || !s.next.is_empty() {
-        return s.next.iter().map(|line| line.ascii()).collect();
+    match view.feed {
+        Feed::NotYet { .. } | Feed::Unreadable(_) => screen::wait_for_agent().map(String::from).to_vec(),
+        Feed::Foreign { .. } => facts::next(s),
+        Feed::Live if facts::wants_new_code(s) => {
+            let [_, command] = facts::new_code(s);
+            let how = ["Make a new join code, then run:".into(), command];
+            facts::remarks(s).into_iter().take(1).chain(how).collect()
+        }
+        // That it must keep its power stands in a row of its own.
+        Feed::Live if facts::keep_powered(s) => vec!["No action needed.".into()],
+        Feed::Live => facts::advice_or_default(s),
     }
-    facts::advice_or_default(s)
 }

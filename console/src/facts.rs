@@ -29,9 +29,21 @@ pub(crate) struct Fact {
     pub(crate) alarm: bool,
 }
 
-/// A headline up to the `> ` behind which somebody else's word for the state stands, and that word.
+// === impl Fact ===
+
+impl Fact {
+    /// Gives way to the state it stands beside, when both do not fit: first to its short form, then altogether. An alarm stays.
+    pub(crate) fn fit(&mut self, room: usize) {
+        if self.alarm || self.long.len() <= room {
+            return;
+        }
+        self.long = if self.short.len() <= room { self.short.clone() } else { String::new() };
+    }
+}
+
+/// A headline up to the ` > ` behind which somebody else's word for the state stands, and that word.
 pub(crate) fn own_part(text: &str) -> (&str, Option<&str>) {
-    match text.split_once("> ") {
+    match text.split_once(" > ") {
         Some((own, theirs)) => (own.trim_end(), Some(theirs)),
         None => (text, None),
     }
@@ -278,22 +290,35 @@ pub(crate) fn serial_and_maker(s: &Snapshot) -> String {
     if maker.is_empty() { serial } else { format!("{serial}, {maker}") }
 }
 
-/// `192.0.2.12/24 on eno1, link up 25G`.
-pub(crate) fn address(s: &Snapshot) -> String {
+/// `192.0.2.12/24 on eno1, link up 25G`, in shorter and shorter words.
+pub(crate) fn address(s: &Snapshot) -> Vec<String> {
     let Some(nic) = &s.network.primary else {
         // Without a single NIC nothing was looked at yet.
         let known = !s.network.nics.is_empty();
-        return if known { "no network interface leads to the cluster".into() } else { "unknown".into() };
+        return vec![if known {
+            "no network interface leads to the cluster".into()
+        } else {
+            "unknown".into()
+        }];
     };
-    let address = match &nic.address {
-        Some(address) => format!("{} on {}", address.ascii(), nic.nic.ascii()),
-        None => format!("none on {}", nic.nic.ascii()),
-    };
+    let name = nic.nic.ascii();
+    let address = nic.address.as_ref().map_or("none".into(), |address| address.ascii());
     match nic.link {
-        Link::Up => format!("{address}, link up {}", speed(nic)).trim_end().to_owned(),
-        Link::Down => format!("{address}, link DOWN"),
-        Link::Unknown => address,
+        Link::Up => vec![
+            format!("{address} on {name}, link up {}", speed(nic)).trim_end().to_owned(),
+            format!("{address} on {name}, up"),
+            format!("{address} on {name}"),
+            address,
+        ],
+        Link::Down => vec![format!("{address} on {name}, link DOWN"), format!("{address}, link DOWN")],
+        Link::Unknown => vec![format!("{address} on {name}"), address],
     }
+}
+
+/// The address without its prefix length.
+pub(crate) fn bare_address(s: &Snapshot) -> Option<String> {
+    let address = s.network.primary.as_ref()?.address.as_ref()?.ascii();
+    Some(address.split('/').next().unwrap_or_default().to_owned())
 }
 
 /// `25G`, `100M`, or nothing.
@@ -306,33 +331,60 @@ pub(crate) fn speed(nic: &Nic) -> String {
     }
 }
 
-/// `192.0.2.240:9444 reached 2 s ago, identity proven`.
-pub(crate) fn cluster(s: &Snapshot, now: &Now) -> String {
-    let endpoint =
-        if s.cluster.endpoint.is_empty() { "no address yet,".into() } else { s.cluster.endpoint.ascii() };
-    match s.cluster.identity {
-        Identity::Failed => return format!("{endpoint} answers, IDENTITY NOT PROVEN"),
-        Identity::Changed => return format!("{endpoint} answers with ANOTHER KEY THAN BEFORE"),
-        _ => {}
+/// `192.0.2.240:9444 reached 2 s ago, identity proven`, in shorter and shorter words.
+pub(crate) fn cluster(s: &Snapshot, now: &Now) -> Vec<String> {
+    if s.cluster.endpoint.is_empty() {
+        return vec!["no address yet".into()];
     }
-    let contact = match (s.cluster.contact, s.cluster.last_contact_mono) {
-        (Contact::Never, _) | (Contact::Unknown, None) => "not reached yet".into(),
-        (Contact::Failing, Some(at)) => format!("NO ANSWER, last {} ago", clock::short(now.since(at))),
-        (Contact::Failing, None) => "NO ANSWER".into(),
-        (_, Some(at)) => format!("reached {} ago", clock::short(now.since(at))),
-        (Contact::Ok, None) => "reached".into(),
+    let age = s.cluster.last_contact_mono.map(|at| clock::short(now.since(at)));
+    let (long, short): (String, String) = match (s.cluster.identity, s.cluster.contact, age) {
+        (Identity::Failed, _, _) => {
+            return said(s, &["answers, IDENTITY NOT PROVEN", "IDENTITY NOT PROVEN", "NOT PROVEN"]);
+        }
+        (Identity::Changed, _, _) => {
+            return said(
+                s,
+                &["answers with ANOTHER KEY THAN BEFORE", "ANOTHER KEY THAN BEFORE", "ANOTHER KEY"],
+            );
+        }
+        (_, Contact::Never, _) | (_, Contact::Unknown, None) => {
+            ("not reached yet".into(), "not reached yet".into())
+        }
+        (_, Contact::Failing, Some(age)) => {
+            (format!("NO ANSWER, last {age} ago"), format!("NO ANSWER, {age}"))
+        }
+        (_, Contact::Failing, None) => ("NO ANSWER".into(), "NO ANSWER".into()),
+        (_, _, Some(age)) => (format!("reached {age} ago"), format!("{age} ago")),
+        (_, Contact::Ok, None) => ("reached".into(), "reached".into()),
     };
-    match s.cluster.identity {
-        Identity::Proven => format!("{endpoint} {contact}, identity proven"),
-        _ => format!("{endpoint} {contact}"),
+    match (s.cluster.identity, s.cluster.contact) {
+        // Who does not answer is told before who it is.
+        (Identity::Proven, Contact::Failing) => {
+            said(s, &[&format!("{long}, identity proven"), &long, &short])
+        }
+        (Identity::Proven, _) => said(
+            s,
+            &[
+                &format!("{long}, identity proven"),
+                &format!("{long}, proven"),
+                &format!("proven, {short}"),
+                "proven",
+            ],
+        ),
+        _ => said(s, &[&long, &short]),
     }
+}
+
+fn said(s: &Snapshot, forms: &[&str]) -> Vec<String> {
+    let endpoint = s.cluster.endpoint.ascii();
+    forms.iter().map(|form| format!("{endpoint} {form}")).collect()
 }
 
 /// `runs 0.7.0`. A member that did not hear it again since it started is not asked about it.
 pub(crate) fn cluster_release(s: &Snapshot) -> String {
     match &s.cluster.release {
         Some(release) => format!("runs {}", token(release)),
-        None if s.state == State::Joined => String::new(),
+        None if s.state == State::Joined || s.cluster.endpoint.is_empty() => String::new(),
         None => "runs ?".into(),
     }
 }
@@ -371,7 +423,9 @@ pub(crate) fn advice_or_default(s: &Snapshot) -> Vec<String> {
         State::Refused if s.fault.as_ref().is_some_and(|fault| fault.retry_at_mono.is_some()) => {
             "No action needed.".into()
         }
-        State::Refused | State::Expired | State::Rejected | State::IdentityFailed => join_command(s),
+        State::Expired | State::Rejected | State::IdentityFailed => join_command(s),
+        State::Refused if wants_new_code(s) => join_command(s),
+        State::Refused => "Read the log: press L.".into(),
         State::Joined => "You can unplug the screen and the keyboard.".into(),
         _ => "No action needed.".into(),
     }]
@@ -392,12 +446,12 @@ pub(crate) fn is_command(line: &str) -> bool {
 
 /// The advice of the fault, or of the snapshot.
 pub(crate) fn advice(s: &Snapshot) -> Vec<String> {
-    let fault: Vec<String> = s
-        .fault
-        .iter()
+    // Beside a step that failed, the fault is about the way to the cluster, and its advice would name the wrong cause.
+    let fault = s.fault.iter().filter(|_| failed_step(s).is_none());
+    let fault: Vec<String> = fault
         .flat_map(|fault| &fault.what_to_do)
         .filter(|line| !line.is_empty())
-        .map(|line| line.ascii())
+        .map(|line| spelt_out(s, &line.ascii()))
         .collect();
     if fault.is_empty() { next(s) } else { fault }
 }
@@ -406,7 +460,7 @@ pub(crate) fn advice(s: &Snapshot) -> Vec<String> {
 pub(crate) fn next(s: &Snapshot) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for line in &s.next {
-        let line = line.ascii();
+        let line = spelt_out(s, &line.ascii());
         match out.last_mut() {
             Some(open) if !open.ends_with(['.', ':']) && !is_command(open) && !is_command(&line) => {
                 open.push(' ');
@@ -416,4 +470,42 @@ pub(crate) fn next(s: &Snapshot) -> Vec<String> {
         }
     }
     out
+}
+
+/// The join command as it is typed on this machine: the agent leaves the address open, which is known here.
+fn spelt_out(s: &Snapshot, line: &str) -> String {
+    if line.starts_with("stratum-installer join --endpoint <address>") {
+        join_command(s)
+    } else {
+        line.to_owned()
+    }
+}
+
+/// True where another join code is the way on, and not another release or a word with the administrator.
+pub(crate) fn wants_new_code(s: &Snapshot) -> bool {
+    match (s.state, &s.fault) {
+        (State::Expired | State::Rejected | State::IdentityFailed, _) | (State::Refused, None) => true,
+        (State::Refused, Some(fault)) => refused_code(fault.code.as_str()).is_some(),
+        _ => false,
+    }
+}
+
+/// The way to another join code, in our words; the last line is the command.
+pub(crate) fn new_code(s: &Snapshot) -> [String; 2] {
+    ["Make a new join code on the cluster, then run:".into(), join_command(s)]
+}
+
+/// What the agent remarks beside the way to another join code: that the code looks mistyped, that somebody tried it out.
+pub(crate) fn remarks(s: &Snapshot) -> Vec<String> {
+    let told = s.fault.iter().flat_map(|fault| &fault.what_to_do);
+    let unverified = |line: &str| line.starts_with("This answer came before");
+    told.map(|line| line.ascii())
+        .filter(|line| line.ends_with('.') && !is_command(line) && !unverified(line))
+        .collect()
+}
+
+/// What went wrong, in the words of whoever says so. A failed step comes before trouble on the way to the cluster.
+pub(crate) fn error(s: &Snapshot) -> Option<&str> {
+    let step = failed_step(s).and_then(|step| step.detail.as_ref());
+    step.map(|detail| detail.as_str()).or(s.fault.as_ref().map(|fault| fault.message.as_str()))
 }

@@ -117,13 +117,17 @@ pub(crate) fn at_column(left: &str, column: usize, right: &str, width: usize) ->
     cut(&format!("{:<column$}{right}", cut(left, column.saturating_sub(1))), width)
 }
 
-/// Wraps at blanks; a word longer than `width` is broken. Never returns more than `rows` rows; the last one then ends in `~`.
+/// Stands for a blank that no row ends at.
+const GLUE: char = '\u{1}';
+
+/// Wraps at blanks; a word longer than `width` is broken, and `Admin > Metal` is one word: a row of ours must not begin with `> `. Never
+/// returns more than `rows` rows; the last one then ends in `~`.
 pub(crate) fn wrap(text: &str, width: usize, rows: usize) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     if width == 0 || rows == 0 {
         return out;
     }
-    let text = ascii(text);
+    let text = ascii(text).replace(" > ", "\u{1}>\u{1}");
     let mut line = String::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         if !line.is_empty() && line.len() + 1 + word.len() <= width {
@@ -157,7 +161,13 @@ pub(crate) fn wrap(text: &str, width: usize, rows: usize) -> Vec<String> {
             last.push('~');
         }
     }
-    out
+    out.iter().map(|line| line.replace(GLUE, " ")).collect()
+}
+
+/// The first of several ways to say the same that fits, or the last of them.
+pub(crate) fn first_fit(forms: &[String], width: usize) -> &str {
+    let fit = forms.iter().find(|form| form.len() <= width).or(forms.last());
+    fit.map_or("", String::as_str)
 }
 
 /// A command in rows a shell still takes as one: broken only at blanks, with a backslash at the end of each but the last row.

@@ -18,7 +18,7 @@ pub mod snapshot;
 pub mod text;
 mod view;
 
-pub use card::{card, line};
+pub use card::{card, card_of, line};
 pub use clock::Now;
 pub use draw::{FALLBACK, draw, effective_size, text_of};
 pub use glyphs::ALPHABET;

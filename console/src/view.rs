@@ -46,6 +46,8 @@ pub enum Leave {
     AltF2,
     /// This process can be left.
     Quit,
+    /// This line can be given to its login.
+    HandBack,
     /// Not from here.
     Nowhere,
 }

@@ -4,10 +4,18 @@
 
 mod common;
 
+use std::sync::OnceLock;
+
 use console::banner::StatusScreen;
 use console::snapshot::*;
 use console::{Liveness, Screen, Snapshot, View, banner, card, draw, effective_size, line, text_of};
 use proptest::prelude::*;
+
+/// The machines of the pictures, made once.
+fn machines() -> &'static [Snapshot] {
+    static MACHINES: OnceLock<Vec<Snapshot>> = OnceLock::new();
+    MACHINES.get_or_init(|| common::pictures().into_iter().map(|picture| picture.snapshot).collect())
+}
 
 /// Texts with a bias to what breaks screens.
 fn hostile() -> impl Strategy<Value = String> {
@@ -35,7 +43,7 @@ prop_compose! {
 
 prop_compose! {
     fn snapshot()(
-        picture in 0_usize..14,
+        picture in 0..machines().len(),
         state in proptest::sample::select(State::ALL),
         texts in texts(),
         (nothing, keep) in (any::<u32>(), any::<bool>()),
@@ -46,7 +54,7 @@ prop_compose! {
         fault_code in proptest::sample::select(vec!["", "JOIN_CODE_WRONG", "RELEASE_MISMATCH", "JOIN_QUEUE_FULL", "CODE_NOT_PROVEN", "PIN_MISMATCH", "PAIRING_MISMATCH", "X"]),
         (lists, identity, contact) in (0_usize..30, proptest::sample::select(Identity::ALL), proptest::sample::select(Contact::ALL)),
     ) -> Snapshot {
-        let mut s = common::pictures().swap_remove(picture).1;
+        let mut s = machines()[picture].clone();
         if keep {
             return Snapshot { pairing_code: code.map(Into::into), ..s };
         }
@@ -160,7 +168,7 @@ proptest! {
     #[test]
     fn their_words_stand_only_behind_an_angle(mut s in snapshot(), view in view(), size in size()) {
         const LIE: &str = "PAIRING CODE AAA-AAA";
-        let mut t = common::pictures().swap_remove(1).1;
+        let mut t = machines()[1].clone();
         t.state = s.state;
         t.steps = std::mem::take(&mut s.steps).into_iter().map(|step| Step { title: "a step".into(), detail: None, name: "step".into(), ..step }).collect();
         t.state_raw = Some(LIE.into());

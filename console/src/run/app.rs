@@ -51,7 +51,6 @@ pub(super) struct App {
     path: PathBuf,
     control: Option<PathBuf>,
     tell: Sender<Event>,
-    kind: Kind,
     snapshot: Snapshot,
     good: bool,
     view: View,
@@ -78,7 +77,6 @@ impl App {
             path: options.snapshot_path.clone(),
             control: options.control_path.clone(),
             tell,
-            kind,
             snapshot: Snapshot::default(),
             good: false,
             view,
@@ -217,7 +215,7 @@ impl App {
                 self.send(Op::Identify)
             }
             (Key::Letter('t' | 'c' | 'i'), _) => self.notice("not now"),
-            (Key::Letter('x'), _) if self.kind == Kind::Cards && self.view.login_comes_back => {
+            (Key::Letter('x'), _) if self.view.leave == Leave::HandBack => {
                 self.arm(Armed::HandBack, "Give this line back to the login? press Y");
             }
             (Key::Letter('u'), _) => self.scroll(true),
@@ -286,13 +284,6 @@ impl App {
     fn signature(&self) -> Option<(u64, u64, i64, i64)> {
         let meta = std::fs::symlink_metadata(&self.path).ok()?;
         Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
-    }
-}
-
-impl View {
-    /// True when the way out is a key of ours.
-    pub(super) fn can_quit(&self) -> bool {
-        self.leave == Leave::Quit
     }
 }
 
@@ -459,7 +450,7 @@ mod tests {
     fn a_demo_is_left_by_q_twice_but_not_by_q_and_later_q() {
         let (mut app, _dir, _told) = app(State::Pending, |options, _| options.allow_quit = true);
         assert_eq!(app.key(Key::Letter('q')), Action::None);
-        assert!(app.view.notice.is_some() && app.view.can_quit());
+        assert!(app.view.notice.is_some() && app.view.leave == Leave::Quit);
         later(&mut app, PAIR_MS);
         assert_eq!(app.key(Key::Letter('q')), Action::None);
         assert_eq!(app.key(Key::Letter('d')), Action::None);

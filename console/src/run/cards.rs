@@ -8,10 +8,9 @@ use super::app::App;
 use super::terminal::Tty;
 use super::watch::Event;
 use super::{ExitReason, Options, RunError, wait};
-use crate::card::{card, line};
+use crate::card::{card_of, line};
 use crate::clock::Now;
 use crate::snapshot::Liveness;
-use crate::text::ascii;
 use crate::view::{Feed, Screen};
 
 /// How often a card is repeated while a person must act, and otherwise.
@@ -39,7 +38,7 @@ pub(super) fn cards(
         let repeat = if app.snapshot().state.needs_person() { REPEAT_MS.0 } else { REPEAT_MS.1 };
         let due = shown.as_ref().is_none_or(|(before, at)| *before != subject || now.since(*at) >= repeat);
         if app.take_repaint() || due {
-            let text = text(app, now, options.tty.is_some());
+            let text = card_of(app.snapshot(), app.view());
             let whole = tty.write(text.replace('\n', "\r\n").as_bytes())?;
             if !whole {
                 tty.discard_output();
@@ -71,7 +70,7 @@ pub(super) fn lines(
         app.tick(now);
         let next = match (&app.view().feed, said.is_some()) {
             (Feed::Live, true) => line(app.snapshot(), app.view().liveness, now),
-            _ => text(app, now, false),
+            _ => card_of(app.snapshot(), app.view()),
         };
         // The stamp is no news, and neither is a countdown.
         let news = news(app);
@@ -110,28 +109,4 @@ fn news(app: &App) -> String {
     let step = crate::facts::current_step(s).filter(|_| s.state.changes_machine());
     let fault = s.fault.as_ref().map(|fault| fault.message.as_str());
     format!("{:?} {} {step:?} {:?} {fault:?}", app.view().liveness == Liveness::Gone, s.state, s.pairing_code)
-}
-
-/// The card, or the side screen as text.
-fn text(app: &App, now: Now, serial: bool) -> String {
-    let (s, view) = (app.snapshot(), app.view());
-    let keys = match (serial, view.can_quit()) {
-        (true, _) => Some("R repeat   N network   L log   X login"),
-        (false, true) => Some("R repeat   N network   L log   Q Q leave"),
-        (false, false) => None,
-    };
-    match &view.feed {
-        Feed::NotYet { .. } => return "STRATUM JOIN: the join agent is not up yet\n".into(),
-        Feed::Unreadable(why) => return format!("STRATUM JOIN: the state cannot be read: {}\n", why.ascii()),
-        Feed::Live | Feed::Foreign { .. } => {}
-    }
-    let mut out = match view.screen {
-        Screen::Main => card(s, view.liveness, now, keys),
-        // Without its frame, and one row less than the smallest terminal has, so that the first row stays on it.
-        _ => crate::draw::text_of(&crate::draw::draw(s, view, (78, 23))),
-    };
-    if let Some(notice) = &view.notice {
-        out.push_str(&format!("{}\n", ascii(notice.as_str())));
-    }
-    out
 }

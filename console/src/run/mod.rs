@@ -216,6 +216,7 @@ fn leave(options: &Options, kind: Kind) -> Leave {
     match kind {
         _ if options.allow_quit => Leave::Quit,
         Kind::Screen { vt: true } => Leave::AltF2,
+        Kind::Cards if options.tty.is_some() => Leave::HandBack,
         _ => Leave::Nowhere,
     }
 }

@@ -7,6 +7,15 @@ const STARTS_WITHIN_MS: u64 = 60_000;
 /// Column of the text behind `Unit`, `Last`, `Do`.
 const LABEL: usize = 10;
 
+/// What to do about an agent that is not up yet, where there is little room.
+pub(crate) fn wait_for_agent() -> [&'static str; 3] {
+    [
+        "Nothing: it starts by itself.",
+        "If it stays for 5 minutes, log in as root:",
+        "journalctl -u stratum-join -b",
+    ]
+}
+
 /// S14 and its variants.
 pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
     let mut body = Body::new(width);
@@ -33,9 +42,15 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
         }
     };
     body.blank();
-    body.labelled("Do", LABEL, "Usually nothing: it is started again by itself.");
+    let [patience, _, command] = wait_for_agent();
+    let patience = if matches!(view.feed, Feed::NotYet { .. }) {
+        patience
+    } else {
+        "Usually nothing: it is started again by itself."
+    };
+    body.labelled("Do", LABEL, patience);
     body.labelled("", LABEL, &format!("If it stays for 5 minutes: {}", page::login_then(view)));
-    body.command(8, "journalctl -u stratum-join -b");
+    body.command(8, command);
     body.blank();
     for line in s.log.iter().rev().take(2).rev() {
         body.push(Row::text(crate::layout::cut(&format!("  {}", side::log_line(line)), width)));

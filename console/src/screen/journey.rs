@@ -21,7 +21,7 @@ pub(super) fn registering(s: &Snapshot, view: &View, width: usize, room: usize) 
                 let remark = step.detail.as_ref().map(|detail| detail.ascii()).unwrap_or_default();
                 if !remark.is_empty() && (step.status != StepStatus::Running || text.len() + 8 > REMARK) {
                     text = format!("{text}: {remark}");
-                } else if !remark.is_empty() {
+                } else if !remark.is_empty() && text.len() + remark.len() + 8 <= width {
                     text = at_column(&text, REMARK - 7, &remark, width.saturating_sub(7));
                 }
                 body.push(Row::tagged(2, tag(step.status), text));
@@ -37,17 +37,13 @@ pub(super) fn registering(s: &Snapshot, view: &View, width: usize, room: usize) 
     }
     if let Some(fault) = &s.fault {
         body.foreign("Error", 10, fault.message.as_str());
-        super::stopped::advise(&mut body, s);
+        super::stopped::advise(&mut body, s, view);
     } else if s.next.is_empty() {
         body.prose(0, "No action needed. This usually takes less than 30 seconds.");
+    } else if facts::nobody_asked(s) {
+        super::stopped::say(&mut body, "Do", &facts::next(s), view);
     } else {
-        for line in facts::next(s) {
-            if facts::is_command(&line) {
-                body.command(8, &line);
-            } else {
-                body.prose(0, &line);
-            }
-        }
+        facts::next(s).iter().for_each(|line| body.prose(0, line));
     }
     Page::main(s, view, body)
 }
@@ -206,7 +202,7 @@ pub(super) fn unknown(s: &Snapshot, view: &View, width: usize) -> Page {
         body.foreign("Agent", 10, s.headline.as_str());
     }
     let advice = facts::advice(s);
-    super::stopped::advise(&mut body, s);
+    super::stopped::advise(&mut body, s, view);
     if let Some(fault) = &s.fault {
         body.foreign("Error", 10, fault.message.as_str());
     }

@@ -9,12 +9,13 @@ mod page;
 mod side;
 mod stopped;
 
+pub(crate) use agent::wait_for_agent;
 pub(crate) use page::Page;
 
 use crate::clock;
 use crate::facts::{self, Fact};
-use crate::layout::{Body, Row, Tag};
-use crate::snapshot::{Liveness, Snapshot, State};
+use crate::layout::{Body, Row, Tag, first_fit};
+use crate::snapshot::{Actions, Liveness, Snapshot, State};
 use crate::view::{Feed, Leave, Screen, View};
 
 /// Before registration the network diagnosis opens by itself after this long.
@@ -22,7 +23,18 @@ const NETWORK_OPENS_MS: u64 = 30_000;
 
 /// The page of a snapshot; `width` columns of text, `room` rows for the body.
 pub(crate) fn page(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
+    // No key is offered that needs an agent that is not there.
+    let without_keys;
+    let s = if view.liveness == Liveness::Gone && s.actions != Actions::default() {
+        without_keys = Snapshot { actions: Actions::default(), ..s.clone() };
+        &without_keys
+    } else {
+        s
+    };
     let mut page = of(s, view, width, room);
+    if let Some((_, state, fact)) = &mut page.state {
+        fact.fit(width.saturating_sub(state.len() + 6));
+    }
     // Wherever the screen itself has no place for the code, the row above the identity has.
     if let Some(code) = s.pairing_code.as_ref().filter(|_| page.state.is_some() && page.footer.is_none()) {
         let code = code.ascii();
@@ -72,21 +84,26 @@ fn network_opens(s: &Snapshot, view: &View) -> bool {
     s.network.failing_since_mono.is_some_and(|since| view.now.since(since) >= NETWORK_OPENS_MS)
 }
 
-/// The line that lies over row 18: the most urgent thing the state itself does not say.
-pub(crate) fn overlay(s: &Snapshot, view: &View, page: &Page) -> Option<Row> {
+/// The line that lies over row 18: the most urgent thing the state itself does not say, in at most `width` columns where it can be
+/// said so shortly.
+pub(crate) fn overlay(s: &Snapshot, view: &View, page: &Page, width: usize) -> Option<Row> {
     if view.feed != Feed::Live || page.title == "NETWORK" && view.liveness == Liveness::Alive {
         return None;
     }
+    let trouble = |forms: &[String]| Row::tagged(0, Tag::Trouble, first_fit(forms, width.saturating_sub(5)));
     if view.liveness == Liveness::Late {
         let age = clock::hms(s.age_ms(view.now.boot_ms));
-        return Some(Row::tagged(0, Tag::Trouble, format!("last update {age} ago")));
+        return Some(trouble(&[format!("last update {age} ago")]));
     }
     if view.liveness == Liveness::Gone || s.state == State::Joined {
         return None;
     }
     if let Some(since) = s.network.failing_since_mono {
         let age = clock::hms(view.now.since(since));
-        return Some(Row::tagged(0, Tag::Trouble, format!("no contact with the cluster for {age}")));
+        return Some(trouble(&[
+            format!("no contact with the cluster for {age}"),
+            format!("no contact for {age}"),
+        ]));
     }
     // A fault that the screen itself has no place for.
     let silent = match s.state {
@@ -96,7 +113,8 @@ pub(crate) fn overlay(s: &Snapshot, view: &View, page: &Page) -> Option<Row> {
         _ => false,
     };
     if let Some(fault) = s.fault.as_ref().filter(|_| silent) {
-        return Some(Row::tagged(0, Tag::Trouble, format!("> {}", fault.message)));
+        return Some(trouble(&[format!("> {}", fault.message)]));
     }
-    s.degraded.as_ref().map(|text| Row::tagged(0, Tag::Trouble, format!("the join agent: {text}")))
+    let text = s.degraded.as_ref()?;
+    Some(trouble(&[format!("the join agent: {text}"), format!("agent: {text}"), text.to_string()]))
 }

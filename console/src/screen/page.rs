@@ -51,15 +51,17 @@ pub(crate) fn keys(s: &Snapshot, view: &View) -> String {
         .to_owned()
 }
 
-/// The keys of a side screen.
+/// The keys of a side screen. Where the state itself opened it there is no way back, so none is offered.
 pub(crate) fn side_keys(view: &View, own: &str) -> String {
-    format!(" [Esc] back  {own}  [R]edraw  {}", leave(view)).trim_end().to_owned()
+    let back = if view.screen == Screen::Main { "[D]etails" } else { "[Esc] back" };
+    format!(" {back}  {own}  [R]edraw  {}", leave(view)).trim_end().to_owned()
 }
 
 /// How the way to a shell is told in a sentence: `Press Alt+F2, log in as root,` or `Log in as root`.
 pub(crate) fn login(view: &View) -> &'static str {
     match view.leave {
         Leave::AltF2 => "Press Alt+F2, log in as root, and run:",
+        Leave::HandBack => "Press X, then Y, log in as root, and run:",
         Leave::Quit | Leave::Nowhere => "Log in as root, and run:",
     }
 }
@@ -68,6 +70,7 @@ pub(crate) fn login(view: &View) -> &'static str {
 pub(crate) fn login_then(view: &View) -> &'static str {
     match view.leave {
         Leave::AltF2 => "press Alt+F2, log in as root, and run:",
+        Leave::HandBack => "press X, then Y, log in as root, and run:",
         Leave::Quit | Leave::Nowhere => "log in as root, and run:",
     }
 }
@@ -75,6 +78,7 @@ pub(crate) fn login_then(view: &View) -> &'static str {
 pub(crate) fn leave(view: &View) -> &'static str {
     match view.leave {
         Leave::AltF2 => "Alt+F2 login",
+        Leave::HandBack => "[X][Y] login",
         Leave::Quit => "[Q][Q] leave",
         Leave::Nowhere => "",
     }

@@ -1,31 +1,55 @@
 //! The side screens: log and details.
 
 use super::*;
-use crate::layout::{cut, two_sided};
-use crate::snapshot::{Level, Link, LogLine, Nic, Synced};
+use crate::layout::{cut, two_sided, wrap};
+use crate::snapshot::{Disk, Level, Link, LogLine, Nic, Synced};
 
-/// S15. `view.scroll` rows up from the end.
+/// Columns of a log line's time and level.
+const LOG_TEXT: usize = 15;
+/// Column of the values on the details screen.
+const VALUE: usize = 12;
+
+/// S15. `view.scroll` rows up from the end. A long line goes on below itself: what it ends in is often the cause.
 pub(super) fn log(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
-    let rows = room.max(1);
-    let total = s.log.len();
-    let up = view.scroll.min(total.saturating_sub(rows));
-    let end = total - up;
-    let start = end.saturating_sub(rows);
+    let room = room.max(1);
+    let rows: Vec<(usize, String)> =
+        (1..).zip(&s.log).flat_map(|(n, line)| wrapped(n, line, width)).collect();
+    let up = view.scroll.min(rows.len().saturating_sub(room));
+    let end = rows.len() - up;
+    let shown = &rows[end.saturating_sub(room)..end];
     let mut body = Body::new(width);
-    for line in &s.log[start..end] {
-        body.push(Row::text(cut(&log_line(line), width)));
+    for (_, text) in shown {
+        body.push(Row::text(text));
     }
-    if total == 0 {
+    let place = match (shown.first(), shown.last()) {
+        (Some((first, _)), Some((last, _))) => format!("lines {first}-{last} of {}", s.log.len()),
+        _ => "no lines".into(),
+    };
+    if shown.is_empty() {
         body.prose(0, "The agent has not logged anything yet.");
     }
     let mut page = Page::main(s, view, body);
-    let place = if total == 0 { "no lines".into() } else { format!("lines {}-{end} of {total}", start + 1) };
     let mode = if up == 0 { "following" } else { "F follows again" };
     page.title = "LOG";
     page.state = None;
     page.footer = Some(Row::text(two_sided(&place, mode, width)));
     page.keys = page::side_keys(view, "[U] up  [J] down  [F] follow");
     page
+}
+
+/// The rows of line `n`, under its text rather than under its time.
+fn wrapped(n: usize, line: &LogLine, width: usize) -> Vec<(usize, String)> {
+    let text = log_line(line);
+    if text.len() <= width {
+        return vec![(n, text)];
+    }
+    let (head, text) = text.split_at(LOG_TEXT.min(width / 2));
+    let indent = head.len();
+    let parts = wrap(text, width.saturating_sub(indent), 8);
+    let row = |(index, part): (usize, &String)| {
+        (n, if index == 0 { format!("{head}{part}") } else { format!("{:indent$}{part}", "") })
+    };
+    parts.iter().enumerate().map(row).collect()
 }
 
 /// `10:42:03 INFO  text`.
@@ -45,19 +69,29 @@ pub(super) fn log_line(line: &LogLine) -> String {
 /// S16. `view.scroll` rows down.
 pub(super) fn details(s: &Snapshot, view: &View, width: usize) -> Page {
     let mut body = Body::new(width);
-    let put = |body: &mut Body, text: String| body.push(Row::text(cut(&text, width)));
+    let put = |body: &mut Body, label: &str, text: String| {
+        let row = format!("{label:<VALUE$}{text}");
+        if row.len() <= width {
+            return body.push(Row::text(row));
+        }
+        // A narrow terminal gets the same in more rows.
+        for (index, part) in wrap(&text, width.saturating_sub(VALUE), 6).iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            body.push(Row::text(cut(&format!("{label:<VALUE$}{part}"), width)));
+        }
+    };
     let since = clock::time_of_day(view.now.wall_of(s.state_since_mono));
     let id = s.registration.join_id.as_ref().map_or("none yet".into(), |id| id.ascii());
-    put(&mut body, format!("Join id     {id:<31}state {} since {since}", s.state));
+    put(&mut body, "Join id", format!("{id:<31}state {} since {since}", s.state));
     let code = s.pairing_code.as_ref().map_or("not yet".into(), |code| code.ascii());
     let say = crate::glyphs::spoken(&code).map(|say| format!("     say: {say}")).unwrap_or_default();
-    put(&mut body, format!("Pairing     {code}{say}"));
+    put(&mut body, "Pairing", format!("{code}{say}"));
     let print = |hex: &Option<crate::text::Name>| match hex {
         Some(hex) => format!("{}   (first 128 bits)", facts::fingerprint(hex.as_str())),
         None => "none yet".into(),
     };
-    put(&mut body, format!("Node key    {}", print(&s.node_key)));
-    put(&mut body, format!("Cluster pin {}", print(&s.cluster.pin)));
+    put(&mut body, "Node key", print(&s.node_key));
+    put(&mut body, "Cluster pin", print(&s.cluster.pin));
     let clock = match s.clock.synced {
         Synced::Yes => "clock synchronised",
         Synced::No => "clock NOT synchronised",
@@ -65,26 +99,24 @@ pub(super) fn details(s: &Snapshot, view: &View, width: usize) -> Page {
     };
     let up = clock::hms(view.now.since(s.agent.started_mono));
     let agent = format!("{}, up {up}, restarts {}", s.agent.version.ascii(), s.agent.restarts);
-    put(&mut body, format!("Agent       {agent:<37}{clock}"));
+    put(&mut body, "Agent", format!("{agent:<37}{clock}"));
     body.blank();
     let maker = facts::maker(s);
     let chassis =
         [maker, format!("serial {}", facts::or_unknown(&s.machine.serial)), s.hardware.chassis.ascii()];
     let chassis: Vec<String> = chassis.into_iter().filter(|part| !part.is_empty()).collect();
-    put(&mut body, format!("Chassis     {}", chassis.join(", ")));
-    put(&mut body, format!("CPU         {}", s.hardware.cpu.ascii()));
-    put(&mut body, format!("Memory      {}", s.hardware.memory.ascii()));
+    put(&mut body, "Chassis", chassis.join(", "));
+    put(&mut body, "CPU", s.hardware.cpu.ascii());
+    put(&mut body, "Memory", s.hardware.memory.ascii());
     body.blank();
     let mut label = "Disk";
     for disk in &s.hardware.disks {
-        let (name, size, usage) =
-            (cut(disk.name.as_str(), 8), cut(disk.size.as_str(), 8), cut(disk.usage.as_str(), 15));
-        put(&mut body, format!("{label:<12}{name:<9}{size:>8}  {usage:<16}{}", disk.model.ascii()));
+        put(&mut body, label, disk_row(disk, width.saturating_sub(VALUE)));
         label = "";
     }
     label = "NIC";
     for nic in s.network.primary.iter().chain(&s.network.nics) {
-        put(&mut body, format!("{label:<12}{}", nic_row(nic)));
+        put(&mut body, label, nic_row(nic));
         label = "";
     }
     let mut page = Page::main(s, view, body);
@@ -93,6 +125,24 @@ pub(super) fn details(s: &Snapshot, view: &View, width: usize) -> Page {
     page.scrolled = true;
     page.keys = page::side_keys(view, format!("[U] up  [J] down  {}", page::identify_key(s)).trim_end());
     page
+}
+
+/// What a disk holds may cost data; its model gives way to it.
+fn disk_row(disk: &Disk, width: usize) -> String {
+    let (name, size) = (cut(disk.name.as_str(), 8), cut(disk.size.as_str(), 8));
+    let head = format!("{name:<9}{size:>8}  ");
+    let usage = match width.saturating_sub(head.len()) {
+        room @ 24.. => cut(disk.usage.as_str(), room),
+        // It goes on in the next row.
+        _ => disk.usage.ascii(),
+    };
+    let row = format!("{head}{usage:<15} ");
+    let model = disk.model.ascii();
+    match width.saturating_sub(row.len()) {
+        // Half a model is no help when it is a few letters.
+        room if model.len() <= room || room >= 8 => format!("{row}{}", cut(&model, room)),
+        _ => row.trim_end().to_owned(),
+    }
 }
 
 fn nic_row(nic: &Nic) -> String {

@@ -13,7 +13,7 @@ pub(super) fn upgrade(s: &Snapshot, view: &View, width: usize) -> Page {
     if let Some(why) = s.fault.as_ref().and_then(|fault| fault.why.as_ref()) {
         body.labelled("Why", LABEL, why.as_str());
     }
-    advise(&mut body, s);
+    advise(&mut body, s, view);
     let id = s.registration.join_id.as_ref().map_or("it".into(), facts::token);
     body.labelled("Stop", LABEL, &format!("Reject {id} in {}.", facts::ADMIN));
     body.blank();
@@ -49,9 +49,16 @@ pub(super) fn failed(s: &Snapshot, view: &View, width: usize) -> Page {
         body.labelled("Do", LABEL, "Correct the cause named above on this machine or in the approval.");
         body.labelled("", LABEL, &format!("Then retry it in {}.", facts::ADMIN));
     } else {
-        advise(&mut body, s);
+        advise(&mut body, s, view);
     }
-    body.push(Row::text("  Log     press L, or run   journalctl -u stratum-join -u stratum-firstboot"));
+    let (press, log) = ("press L, or run", "journalctl -u stratum-join -u stratum-firstboot");
+    let row = format!("  Log     {press}   {log}");
+    if row.len() <= width {
+        body.push(Row::text(row));
+    } else {
+        body.labelled("Log", LABEL, &format!("{press}:"));
+        body.command(8, log);
+    }
     body.blank();
     // The cluster's own word is what it said last. While that is an install, it has not heard of the end.
     let unheard = matches!(s.state_raw.as_ref().map(|raw| raw.as_str()), Some("delivering" | "installing"));
@@ -90,20 +97,19 @@ pub(super) fn refused(s: &Snapshot, view: &View, width: usize) -> Page {
             }
             "UPGRADE_RUNNING" => body.labelled("Do", LABEL, "No action needed."),
             _ if facts::advice(s).is_empty() => body.labelled("Do", LABEL, "Read the log: press L."),
-            _ => advise(&mut body, s),
+            _ => advise(&mut body, s, view),
         }
         if let Some(iso) = fault.and_then(|fault| fault.details.iso.as_ref()) {
             body.foreign("", LABEL, iso.as_str());
         }
     }
     body.blank();
-    if let Some(left) = facts::retry_in(s, &view.now) {
-        body.prose(0, &format!("It tries again by itself in {left}."));
-    }
-    body.prose(0, "Nothing else is lost: the node key stays, no reinstall is needed.");
-    if code == "RELEASE_MISMATCH" {
-        body.rows.pop();
-        body.prose(0, "Nothing was changed on the cluster.");
+    let retry = facts::retry_in(s, &view.now);
+    match (code, retry) {
+        ("RELEASE_MISMATCH", _) => body.prose(0, "Nothing was changed on the cluster."),
+        // Nothing is lost, and nobody thinks of a reinstall.
+        (_, Some(left)) => body.prose(0, &format!("It tries again by itself in {left}.")),
+        (_, None) => body.prose(0, "Nothing else is lost: the node key stays, no reinstall is needed."),
     }
     Page::main(s, view, body)
 }
@@ -171,21 +177,43 @@ fn step_and_error(body: &mut Body, s: &Snapshot) {
     body.foreign("Error", LABEL, fault.message.as_str());
 }
 
-pub(super) fn advise(body: &mut Body, s: &Snapshot) {
-    let mut label = "Do";
-    for line in facts::advice(s) {
-        if facts::is_command(&line) {
-            body.command(8, &line);
-        } else {
-            body.labelled(label, LABEL, &line);
+pub(super) fn advise(body: &mut Body, s: &Snapshot, view: &View) {
+    say(body, "Do", &facts::advice(s), view);
+}
+
+/// Sentences and commands. A command that only root can give is preceded by the way to a shell.
+pub(super) fn say(body: &mut Body, label: &str, lines: &[String], view: &View) {
+    let mut label = label;
+    for (index, line) in lines.iter().enumerate() {
+        let leads = line.ends_with(':') && lines.get(index + 1).is_some_and(|next| is_roots(next));
+        let own = line.strip_suffix("then run:").or(line.strip_suffix("Then run:"));
+        match own {
+            _ if facts::is_command(line) => body.command(8, line),
+            Some(own) if leads => {
+                body.labelled(label, LABEL, format!("{own}{}", page::login_then(view)).trim());
+            }
+            _ if leads => {
+                body.labelled(label, LABEL, line);
+                body.labelled("", LABEL, page::login(view));
+            }
+            _ => body.labelled(label, LABEL, line),
         }
         label = "";
     }
 }
 
+fn is_roots(line: &str) -> bool {
+    line.starts_with("stratum-installer ")
+}
+
 /// The way to another join code.
 fn new_code(body: &mut Body, s: &Snapshot, view: &View, more: &[&str]) {
-    body.labelled("Do", LABEL, "1. Make a new join code on the cluster.");
+    let mut label = "Do";
+    for remark in facts::remarks(s) {
+        body.labelled(label, LABEL, &remark);
+        label = "";
+    }
+    body.labelled(label, LABEL, "1. Make a new join code on the cluster.");
     body.labelled("", LABEL, &format!("2. {}", page::login(view)));
     body.command(8, &facts::join_command(s));
     for line in more {

@@ -1,9 +1,102 @@
-//! The machines of the pictures in the design: one snapshot per screen, with the instant it is drawn at.
+//! The pictures: every screen and every variant of it as one snapshot and one view, and what a terminal of each size shows of it.
 
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+mod screens;
+mod variants;
+
+use console::banner::StatusScreen;
 use console::snapshot::*;
-use console::{Now, Snapshot};
+use console::{Now, Screen, Snapshot, View, banner, card_of, draw, line, text_of};
+
+/// The sizes that every picture is approved at. 0x0 is a terminal that does not know its own.
+pub const SIZES: [(u16, u16); 7] = [(80, 24), (80, 25), (128, 48), (60, 18), (40, 10), (20, 5), (0, 0)];
+
+/// One screen of one machine.
+pub struct Picture {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub snapshot: Snapshot,
+    pub view: View,
+}
+
+/// Every screen, then every variant.
+pub fn pictures() -> Vec<Picture> {
+    let mut all = screens::all();
+    all.extend(variants::all());
+    all
+}
+
+/// One by its name.
+pub fn picture(name: &str) -> Picture {
+    pictures().into_iter().find(|picture| picture.name == name).unwrap_or_else(|| panic!("no picture {name}"))
+}
+
+// === impl Picture ===
+
+impl Picture {
+    fn new(name: &'static str, about: &'static str, snapshot: Snapshot, now: Now) -> Self {
+        let liveness = snapshot.liveness(now.boot_ms, |_| true);
+        Self { name, about, snapshot, view: View { liveness, ..View::new(now) } }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut View)) -> Self {
+        change(&mut self.view);
+        self
+    }
+
+    /// The screen at a size.
+    pub fn at(&self, size: (u16, u16)) -> String {
+        text_of(&draw(&self.snapshot, &self.view, size))
+    }
+
+    /// What is shown of it, one section for each kind of terminal: the contents of its `.snap` file.
+    pub fn sections(&self) -> Vec<(String, String)> {
+        let mut out: Vec<(String, String)> =
+            SIZES.iter().map(|size| (format!("{}x{}", size.0, size.1), self.at(*size))).collect();
+        out.push(("card".into(), card_of(&self.snapshot, &self.view)));
+        if self.view.screen == Screen::Main {
+            let (s, now) = (&self.snapshot, self.view.now);
+            out.push(("line".into(), line(s, self.view.liveness, now)));
+            out.push(("issue".into(), banner::issue(s, now, StatusScreen::Tty1)));
+            out.push(("motd".into(), banner::motd(s, now, StatusScreen::Tty1)));
+            out.push(("STATUS=".into(), format!("{}\n", banner::status_line(s))));
+        }
+        out
+    }
+
+    /// The section of that name.
+    pub fn section(&self, name: &str) -> String {
+        let all = self.sections();
+        all.into_iter().find(|(section, _)| section == name).unwrap_or_else(|| panic!("no section {name}")).1
+    }
+
+    /// All sections in one text. What says nothing new is told in a line.
+    pub fn all(&self) -> String {
+        let mut out = format!("{}\n", self.about);
+        let usual = self.section("80x24");
+        for (name, text) in self.sections() {
+            if name == "0x0" && text == usual {
+                out.push_str("=== 0x0 shows the 80x24 above\n");
+            } else if name == "80x25" && text == with_a_row_more(&usual) {
+                out.push_str("=== 80x25 shows the 80x24 above with one more empty row over the last five\n");
+            } else if text.trim().is_empty() {
+                out.push_str(&format!("=== {name} is empty\n"));
+            } else {
+                out.push_str(&format!("=== {name}\n{text}"));
+            }
+        }
+        out
+    }
+}
+
+/// A full screen with an empty row above what keeps its place: identity, rule, keys.
+fn with_a_row_more(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let empty = format!("|{:78}|", "");
+    lines.insert(lines.len().saturating_sub(5), &empty);
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
 
 pub fn pending() -> Snapshot {
     Snapshot::parse(include_bytes!("../fixtures/pending.json")).unwrap()
@@ -29,13 +122,71 @@ pub fn at(time: &str) -> Now {
 pub fn written(state: State, now: &Now) -> Snapshot {
     let mut s = pending();
     s.state = state;
-    s.headline = state.word().into();
-    if !matches!(state, State::Pending) {
-        s.next.clear();
-    }
+    let (headline, next) = as_the_agent_says(state);
+    s.headline = headline.into();
+    s.next = next.iter().map(|line| (*line).into()).collect();
     s.written_mono = now.boot_ms;
     s.cluster.last_contact_mono = Some(now.boot_ms.saturating_sub(2000));
     s
+}
+
+/// Headline and advice of a state that has no fault, word for word as the agent writes them (src/report/words.rs).
+fn as_the_agent_says(state: State) -> (&'static str, &'static [&'static str]) {
+    const NEW_CODE: &[&str] = &["Give this machine another join code:", JOIN];
+    match state {
+        State::Starting => ("starting", &["No action needed. This usually takes less than 30 seconds."]),
+        State::Registering => {
+            ("registering with the cluster", &["No action needed. This usually takes less than 30 seconds."])
+        }
+        State::NeedsUpgrade => (
+            "this machine's release is older than the cluster's",
+            &["No action needed. Do not power it off."],
+        ),
+        State::Pending => (
+            "waiting for approval",
+            &[
+                "Approve the machine whose console shows this code:",
+                "Console: Admin > Metal, Joining nodes, or stratumctl admin nodes joins list",
+            ],
+        ),
+        State::Approved => (
+            "approved, waiting for its turn",
+            &["No action needed at this machine. Joins run one at a time."],
+        ),
+        State::Delivering => {
+            ("approved, receiving its configuration", &["No action needed. Do not power it off."])
+        }
+        State::Installing => ("installing step 4 of 9", &["No action needed. Do not power it off."]),
+        State::Joined => (
+            "joined as n-msst0002",
+            &["You can unplug the screen and the keyboard. Manage it in Admin > Metal."],
+        ),
+        State::Failed => (
+            "failed at: Preparing the disks",
+            &[
+                "Correct the cause named above on this machine or in the approval.",
+                "Then retry it in Console: Admin > Metal, Joining nodes.",
+            ],
+        ),
+        State::Rejected => ("rejected by an administrator of the cluster", NEW_CODE),
+        State::Expired => ("expired: nobody approved this machine in time", NEW_CODE),
+        State::Refused => ("the cluster refused this machine", NEW_CODE),
+        State::IdentityFailed => ("the cluster did not prove its identity", NEW_CODE),
+        State::Unknown => (
+            "the cluster is in a state this agent does not know (teleporting)",
+            &["No action needed. This agent is older than the cluster."],
+        ),
+    }
+}
+
+/// The command as the agent spells it; a console knows the address.
+pub const JOIN: &str = "stratum-installer join --endpoint <address> --code <code>";
+
+/// A fault with its advice, which is also what the snapshot's own lines say.
+pub fn told(s: &mut Snapshot, headline: &str, fault: Fault, todo: &[&str]) {
+    s.headline = headline.into();
+    s.next = todo.iter().take(3).map(|line| (*line).into()).collect();
+    s.fault = Some(Fault { what_to_do: todo.iter().map(|line| (*line).into()).collect(), ..fault });
 }
 
 pub fn step(
@@ -65,193 +216,6 @@ pub fn fault(code: &str, message: &str) -> Fault {
         message: message.into(),
         ..Fault::default()
     }
-}
-
-/// Every picture: name, snapshot, instant.
-pub fn pictures() -> Vec<(&'static str, Snapshot, Now)> {
-    use StepStatus::*;
-    let mut out = Vec::new();
-
-    // Registration came before the boot clock of pending.json had run this far: S1 has a clock of its own.
-    let now = Now { boot_ms: 40_000, wall: "2026-11-29T10:42:07Z".parse().unwrap() };
-    let mut s = written(State::Registering, &now);
-    s.pairing_code = None;
-    s.registration = Registration { attempt: 1, ..Registration::default() };
-    let titles = [
-        ("make the node key", Done, None),
-        ("read the hardware", Done, Some("48 cores, 512 GiB, 6 disks, 4 NICs")),
-        ("reach the cluster at 192.0.2.240:9444", Done, None),
-        ("the cluster proves the join code", Done, None),
-        ("send hardware, release, host name and serial", Running, Some("attempt 1")),
-        ("agree on the pairing code", Waiting, None),
-    ];
-    s.steps = (1..)
-        .zip(titles)
-        .map(|(index, (title, status, detail))| Step {
-            detail: detail.map(Into::into),
-            ..step(index, 6, "register", title, status, None)
-        })
-        .collect();
-    out.push(("S1", s, now));
-
-    let now = at("10:55:15Z");
-    out.push(("S2", pending(), now));
-
-    let now = at("10:44:02Z");
-    let mut s = written(State::NeedsUpgrade, &now);
-    s.machine.release = Some("0.6.0".into());
-    s.do_not_power_off = true;
-    s.upgrade = Some(Upgrade { from: "0.6.0".into(), to: "0.7.0".into(), attempt: 1, ..Upgrade::default() });
-    s.phase = Phase::Upgrade;
-    s.steps = vec![
-        step(1, 6, "upgrade/manifest", "check the release manifest", Done, Some(1)),
-        step(2, 6, "upgrade/fetch", "download the release", Running, Some(17)),
-        step(3, 6, "upgrade/verify", "verify every file", Waiting, None),
-        step(4, 6, "upgrade/install", "install the OS", Waiting, None),
-        step(5, 6, "upgrade/boot", "restart into the new OS", Waiting, None),
-        step(6, 6, "upgrade/bless", "check that the new OS works", Waiting, None),
-    ];
-    s.progress = Some(Progress {
-        unit: Unit::Bytes,
-        done: 682 << 20,
-        total: 1843 << 20,
-        rate_per_sec: Some(43_201_332),
-        eta_sec: Some(28),
-    });
-    out.push(("S3", s, now));
-
-    let now = at("10:58:40Z");
-    out.push(("S4", upgrade_failed(), now));
-
-    let now = at("11:02:10Z");
-    let mut s = written(State::Approved, &now);
-    s.registration.approved_mono = Some(now.boot_ms - 15_000);
-    s.registration.wait_reason = Some("join of node-1 (nj-3c9d1f7e) is running".into());
-    out.push(("S5", s, now));
-
-    let now = at("11:09:33Z");
-    let mut s = written(State::Installing, &now);
-    s.do_not_power_off = true;
-    s.phase = Phase::Install;
-    s.steps = install_steps(4, Running);
-    s.last_message = Some(LastMessage {
-        text: "patroni: replica is streaming, lag 412 MiB".into(),
-        at_mono: now.boot_ms - 2000,
-    });
-    out.push(("S6", s, now));
-
-    let now = at("11:21:00Z");
-    let mut s = written(State::Joined, &now);
-    s.state_since_mono = now.boot_ms - 19_000;
-    s.registration.approved_mono = Some(s.state_since_mono - (18 * 60 + 46) * 1000);
-    s.registration.node_id = Some("n-msst0002".into());
-    s.cluster.cluster_id = Some("cl-3vin6yzz".into());
-    out.push(("S7", s, now));
-
-    let now = at("11:12:04Z");
-    let mut s = written(State::Failed, &now);
-    s.steps = install_steps(2, Failed);
-    s.fault = Some(Fault {
-        step: Some("storage".into()),
-        step_title: Some("Preparing the disks".into()),
-        what_to_do: vec![
-            "Correct the cause named above on this machine or in the approval.".into(),
-            "Then retry it in Console: Admin > Metal, Joining nodes.".into(),
-        ],
-        ..fault(
-            "STORAGE_IN_USE",
-            "/dev/disk/by-id/nvme-Samsung_SSD_980_PRO_2TB_S6B0NL0W123456 is in use: LVM physical volume of \"old-vg\"",
-        )
-    });
-    out.push(("S8", s, now));
-
-    let now = at("10:43:10Z");
-    let mut s = written(State::Refused, &now);
-    s.pairing_code = None;
-    s.registration = Registration::default();
-    s.fault = Some(fault("JOIN_CODE_EXPIRED", "the join code expired at 2026-11-29 09:00Z"));
-    out.push(("S9", s, now));
-
-    let now = at("2026-11-30T22:11:02Z");
-    let mut s = written(State::Expired, &now);
-    s.pairing_code = None;
-    s.registration.last_pairing_code = Some("4F7-K2Q".into());
-    out.push(("S10", s, now));
-
-    let now = at("11:31:47Z");
-    let mut s = written(State::Rejected, &now);
-    s.pairing_code = None;
-    s.registration.last_pairing_code = Some("4F7-K2Q".into());
-    s.registration.reject_reason = Some("wrong rack, this one belongs to lab-2".into());
-    out.push(("S11", s, now));
-
-    let now = at("10:46:38Z");
-    let mut s = written(State::Registering, &now);
-    s.pairing_code = None;
-    s.registration = Registration::default();
-    s.cluster =
-        Cluster { endpoint: "192.0.2.240:9444".into(), contact: Contact::Never, ..Cluster::default() };
-    s.network.failing_since_mono = Some(now.boot_ms - 133_000);
-    s.network.next_try_mono = Some(now.boot_ms + 9000);
-    let check = |name: &str, title: &str, status, detail: &str| Check {
-        name: name.into(),
-        title: title.into(),
-        status,
-        detail: Some(detail.into()),
-    };
-    use CheckStatus as C;
-    s.network.checks = vec![
-        check("link", "link", C::Ok, "eno1 up, 25G full duplex, MAC 3c:ec:ef:12:34:56"),
-        check("address", "address", C::Ok, "192.0.2.12/24, static"),
-        check("gateway", "gateway", C::Failed, "192.0.2.1 on eno1 does not answer (neighbour FAILED)"),
-        check("name", "name", C::Skipped, "not needed, the endpoint is an address"),
-        check("tcp", "connect", C::Failed, "> no route to host"),
-        check("mtu", "path MTU", C::Skipped, "not tried"),
-        check("tls", "TLS", C::Skipped, "not tried"),
-        check("proof", "proof", C::Skipped, "not tried"),
-        check("release", "release", C::Skipped, "not tried"),
-        check("clock", "clock", C::Unknown, "2026-11-29 10:46:38Z, not synchronised"),
-    ];
-    s.fault = Some(Fault {
-        what_to_do: vec![
-            "3 gateway: the switch port's VLAN, and the gateway's address".into(),
-            "in this machine's network settings.".into(),
-        ],
-        ..fault("ADDRESS_UNREACHABLE", "no route to host")
-    });
-    let up = |nic: &str, link| Nic { nic: nic.into(), link, ..Nic::default() };
-    s.network.nics = vec![up("eno2", Link::Down), up("ens1f0", Link::Up), up("ens1f1", Link::Down)];
-    out.push(("S12", s, now));
-
-    let now = at("10:44:20Z");
-    let mut s = written(State::IdentityFailed, &now);
-    s.pairing_code = None;
-    s.registration = Registration::default();
-    s.cluster = Cluster {
-        endpoint: "192.0.2.240:9444".into(),
-        contact: Contact::Ok,
-        identity: Identity::Failed,
-        ..Cluster::default()
-    };
-    s.fault = Some(Fault {
-        why: Some("the check character fits".into()),
-        ..fault("CODE_NOT_PROVEN", "certificate CN=idrac-7F2, SHA-256 9C11:02D7:..:A904")
-    });
-    out.push(("S13", s, now));
-
-    let now = at("10:50:00Z");
-    let mut s = written(State::Pending, &now);
-    s.written_mono = now.boot_ms - 41_000;
-    s.cluster.last_contact_mono = Some(now.boot_ms - 43_000);
-    s.agent.restarts = 3;
-    s.agent.exit = Some(AgentExit { result: "signal".into(), code: "dumped".into(), status: "SEGV".into() });
-    let line = |at: &str, level, text: &str| LogLine { at: at.into(), level, text: text.into() };
-    s.log = vec![
-        line("2026-11-29T10:49:17Z", Level::Info, "poll: state pending, waited 50 s"),
-        line("2026-11-29T10:49:19Z", Level::Error, "agent: panicked at src/report/snapshot.rs:88"),
-    ];
-    out.push(("S14", s, now));
-    out
 }
 
 /// The nine steps of S6 and S8 with `current` in `status`.
