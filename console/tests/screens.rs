@@ -28,6 +28,41 @@ fn every_picture_looks_as_it_was_approved() {
     assert_eq!(names, files, "each picture has a name of its own, and none is left over");
 }
 
+/// A document with its pictures drawn anew: what stands between `<!-- picture: NAME SECTION -->` and `<!-- /picture -->`. Also how many.
+fn with_pictures(document: &str) -> (String, usize) {
+    const OPEN: &str = "<!-- picture: ";
+    const CLOSE: &str = "<!-- /picture -->";
+    let (mut out, mut rest, mut count) = (String::new(), document, 0);
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        let (what, after) = after.split_once(" -->").unwrap();
+        let (_, behind) = after.split_once(CLOSE).unwrap_or_else(|| panic!("{what} has no end"));
+        let (name, section) = what.split_once(' ').unwrap_or_else(|| panic!("{what} names no section"));
+        let text = picture(name).section(section);
+        out.push_str(&format!(
+            "{before}{OPEN}{what} -->\n```text\n{}\n```\n{CLOSE}",
+            text.trim_matches('\n')
+        ));
+        rest = behind;
+        count += 1;
+    }
+    (out + rest, count)
+}
+
+#[test]
+fn the_documents_show_the_pictures_as_they_are() {
+    for (name, at_least) in [("README.md", 2), ("docs/console.md", 8)] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+        let document = std::fs::read_to_string(&path).unwrap();
+        let (wanted, count) = with_pictures(&document);
+        assert!(count >= at_least, "{name} shows {count} pictures");
+        if wanted != document && std::env::var("INSTA_UPDATE").is_ok_and(|how| how == "always") {
+            std::fs::write(&path, &wanted).unwrap();
+        } else {
+            assert!(wanted == document, "{name} shows other pictures; INSTA_UPDATE=always draws them anew");
+        }
+    }
+}
+
 #[test]
 fn a_clock_that_is_decades_wrong_counts_nothing_down() {
     let mut s = pending();
