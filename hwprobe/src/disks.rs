@@ -116,6 +116,7 @@ fn look(
 ) {
     let mut asked: Vec<usize> = Vec::new();
     let mut targets: Vec<Target> = Vec::new();
+    let by_name: HashMap<&str, &Group> = groups.iter().map(|g| (world.name(g.first.index), g)).collect();
     for (n, (disk, facts)) in disks.iter().enumerate() {
         if !holds::needs_ends(facts) {
             continue;
@@ -129,7 +130,7 @@ fn look(
             );
             continue;
         }
-        let group = groups.iter().find(|g| world.name(g.first.index) == disk.name.as_str());
+        let group = by_name.get(disk.name.as_str());
         let node = group.map(|g| g.map.unwrap_or(g.first.index)).and_then(|i| world.tree.get(i));
         if let Some(node) = node {
             asked.push(n);
