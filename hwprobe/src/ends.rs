@@ -118,6 +118,9 @@ impl Ends for CapturedEnds {
                 seen.add(&tail);
                 Ok(seen.look())
             }
+            (Err(Missing::Permission), _) | (_, Err(Missing::Permission)) => {
+                Err(ReadFailure { missing: Missing::Permission, what: "EACCES".to_owned() })
+            }
             _ => {
                 Err(ReadFailure { missing: Missing::Invalid, what: "captured ends are not whole".to_owned() })
             }

@@ -30,7 +30,7 @@ fn tool(command: &mut Command) -> Option<()> {
 }
 
 /// A directory for thousands of small files: in memory where that is possible.
-fn room() -> TempDir {
+pub fn room() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() }
 }

@@ -11,6 +11,7 @@ mod handoff;
 mod hardware;
 mod helper;
 mod hostile;
+mod hostile_tree;
 mod identity;
 mod leak;
 mod outage;
