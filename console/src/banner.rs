@@ -68,7 +68,7 @@ pub fn status_line(s: &Snapshot) -> String {
     {
         text.push_str(&format!(" > {}", ascii(error)));
     }
-    cut(&text, 200)
+    cut(&ascii(&text), 200)
 }
 
 // === private ===
@@ -91,7 +91,7 @@ fn rows(s: &Snapshot, screen: StatusScreen) -> Option<Vec<String>> {
     }
     let mut out = vec![row(&format!("Stratum join: {}", first_row(s, str::to_uppercase)))];
     let stopped = s.agent.exit.is_some();
-    if let Some(code) = &s.pairing_code {
+    if let Some(code) = s.pairing_code.as_ref().map(|code| code.ascii()) {
         let code = format!(" Pairing code  {code}");
         let remark = match (stopped, screen) {
             (true, _) => "may be out of date",

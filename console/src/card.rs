@@ -138,7 +138,7 @@ pub fn line(s: &Snapshot, liveness: Liveness, now: Now) -> String {
         _ => String::new(),
     };
     let fault = s.fault.as_ref().map(|fault| format!(" > {}", fault.message.ascii())).unwrap_or_default();
-    format!("{time} {text}{}{code}{fault}\n", step.unwrap_or_default())
+    format!("{}\n", ascii(&format!("{time} {text}{}{code}{fault}", step.unwrap_or_default())))
 }
 
 // === private ===
