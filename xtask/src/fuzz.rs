@@ -32,9 +32,20 @@ pub(crate) struct Args {
 /// Builds, runs one after the other, prints the summary.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
+    let mut steps = Steps::new();
+    all(&mut steps, &workspace, args.target.as_deref(), args.seconds)?;
+    Ok(steps.summary())
+}
+
+/// The same as steps of a longer list.
+pub(crate) fn all(
+    steps: &mut Steps,
+    workspace: &Workspace,
+    target: Option<&str>,
+    seconds: u32,
+) -> Result<()> {
     let all = targets(&workspace.root)?;
-    let chosen: Vec<&String> =
-        all.iter().filter(|t| args.target.as_ref().is_none_or(|name| name == *t)).collect();
+    let chosen: Vec<&String> = all.iter().filter(|t| target.is_none_or(|name| name == *t)).collect();
     if chosen.is_empty() {
         bail!("no such target; there are: {}", all.join(", "));
     }
@@ -47,9 +58,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .arg(&out)
         .env("RUSTFLAGS", FLAGS)
         .env("RUSTC_BOOTSTRAP", "1");
-    let mut steps = Steps::new();
-    if !steps.run("build", &mut build) {
-        return Ok(steps.summary());
+    if !steps.run("fuzz-build", &mut build) {
+        return Ok(());
     }
     for target in chosen {
         let (grown, kept) =
@@ -58,11 +68,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         let mut command = Command::new(out.join(TRIPLE).join("release").join(target));
-        command.arg(format!("-max_total_time={}", args.seconds)).arg(format!("-max_len={MAX_LEN}"));
+        command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_LEN}"));
         command.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
         command.arg(format!("-artifact_prefix={}/", kept.display())).arg(&grown).arg(&kept);
         steps.check("fuzz", || {
-            println!("{target}: {} s", args.seconds);
+            println!("{target}: {seconds} s");
             let status = command.status().with_context(|| format!("cannot start the target {target}"))?;
             if !status.success() {
                 bail!("{target}: {status}; what did it is in fuzz/corpus/{target}: commit it with its mend");
@@ -70,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Ok(())
         });
     }
-    Ok(steps.summary())
+    Ok(())
 }
 
 /// The targets by their files.

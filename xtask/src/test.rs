@@ -4,6 +4,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
+use crate::fuzz;
 use crate::packages;
 use crate::steps::{Steps, words};
 use crate::supply;
@@ -11,6 +12,8 @@ use crate::workspace::Workspace;
 
 /// Cases per property in a full run.
 const CASES: &str = "10000";
+/// Seconds for each fuzz target with `--long`.
+const FUZZ_SECONDS: u32 = 60;
 /// Cases per property with `--quick`.
 const QUICK_CASES: &str = "256";
 
@@ -20,6 +23,9 @@ pub(crate) struct Args {
     /// Fewer property cases, and cargo-deny only when it is already installed.
     #[arg(long)]
     quick: bool,
+    /// Fuzz every parser for a minute too.
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
     /// Print the steps and their commands, and run none.
     #[arg(long)]
     list: bool,
@@ -42,6 +48,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         println!("bans         no banned crate in `cargo tree`");
         println!("deny         cargo-deny --offline --locked check bans licenses sources");
+        if args.long {
+            println!("fuzz         cargo xtask fuzz --seconds {FUZZ_SECONDS}");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     packages::ensure(&[packages::BUILD, packages::TEST], args.yes)?;
@@ -57,6 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     steps.check("bans", || supply::bans(&workspace));
     policy(&mut steps, &workspace, args);
+    if args.long {
+        fuzz::all(&mut steps, &workspace, None, FUZZ_SECONDS)?;
+    }
     Ok(steps.summary())
 }
 
