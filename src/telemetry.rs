@@ -107,11 +107,6 @@ impl Telemetry {
         Some(message)
     }
 
-    /// The first red row of the network diagnosis.
-    pub fn diagnosis(&mut self, text: &Safe<400>, context: &Context<'_>, now: Now) {
-        self.tell(&message::of_diagnosis(text), context, now);
-    }
-
     fn tell(&mut self, message: &Message, context: &Context<'_>, now: Now) {
         let (fits, suppressed) = self.damper.room(message.room, now.boot_ms);
         if suppressed > 0 {

@@ -14,6 +14,9 @@ use tokio::time::Instant;
 
 use super::Options;
 use crate::control::Asked;
+use crate::diagnosis::facts::Past;
+use crate::diagnosis::rows::Diagnosis;
+use crate::diagnosis::{self, Subject};
 use crate::durable_file;
 use crate::faults::{When, point};
 use crate::founder::{Answered, Client, Proofs};
@@ -214,6 +217,7 @@ impl Performer {
                 return vec![self.load_identity()];
             }
             Effect::Probe { disks } => self.probe(disks),
+            Effect::Diagnose(past) => self.diagnose(*past),
             Effect::EraseCode => {
                 let ours = self.request.as_ref().map(|request| request.view().id);
                 let erased = JoinRequest::erase_code(self.paths(), ours).map_err(Fault::from);
@@ -329,6 +333,25 @@ impl Performer {
                 tracing::warn!("the chassis light does not blink: {}", fault.chain);
             }
             asked.answer(done.map_err(|fault| fault.detail.to_string()));
+        });
+    }
+
+    /// Looks at the way to the founder, beside everything else. It ends by itself.
+    fn diagnose(&mut self, past: Past) {
+        let tx = self.tx.clone();
+        let Some(endpoint) = self.request.as_ref().map(|request| request.endpoint.clone()) else {
+            // The core does not ask without one; the request file may have gone meanwhile.
+            let nothing =
+                Diagnosis { endpoint: Safe::default(), rows: Vec::new(), timed_out: false, took_ms: 0 };
+            self.tasks.spawn(async move {
+                let _ = tx.send(Msg::Event(Event::Diagnosed(Box::new(nothing)))).await;
+            });
+            return;
+        };
+        let subject = Subject { endpoint, past, synced: diagnosis::synced(self.paths()) };
+        self.tasks.spawn(async move {
+            let found = diagnosis::run(subject).await;
+            let _ = tx.send(Msg::Event(Event::Diagnosed(Box::new(found)))).await;
         });
     }
 

@@ -233,17 +233,8 @@ impl Publisher {
         );
         let heartbeat = if quiet { HEARTBEAT_QUIET } else { HEARTBEAT_BUSY };
         self.facts.heartbeat_ms = u64::try_from(heartbeat.as_millis()).unwrap_or(5_000);
-        self.facts.synced = self.synced();
+        self.facts.synced = crate::diagnosis::synced(&self.paths);
         report::snapshot(state, &self.facts, clock::now(), self.seq)
-    }
-
-    fn synced(&self) -> console::snapshot::Synced {
-        let dir = self.paths.timesync_dir();
-        match (dir.join("synchronized").exists(), dir.exists()) {
-            (true, _) => console::snapshot::Synced::Yes,
-            (false, true) => console::snapshot::Synced::No,
-            (false, false) => console::snapshot::Synced::Unknown,
-        }
     }
 
     fn write(&mut self, mut snapshot: Snapshot, content: Snapshot, now: Instant) {

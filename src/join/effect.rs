@@ -4,6 +4,7 @@
 use super::event::{Event, Nonce};
 use super::fault::Fault;
 use super::notice::Notice;
+use crate::diagnosis::facts::Past;
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::wire;
 
@@ -36,6 +37,8 @@ pub enum Effect {
         /// Everything; else only the network, with the disks as they were seen last.
         disks: bool,
     },
+    /// Look at the way to the founder, whatever else goes on -> `Diagnosed`.
+    Diagnose(Box<Past>),
     /// `GET /v1/join` with the observing client -> `Observed`.
     Observe {
         /// Accept only these; empty before a pin is known.

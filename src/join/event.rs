@@ -4,6 +4,7 @@ use console::text::Safe;
 use serde::{Deserialize, Serialize};
 
 use super::fault::Fault;
+use crate::diagnosis::rows::Diagnosis;
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::wire;
 
@@ -142,6 +143,10 @@ pub enum Event {
     Request(Option<RequestView>),
     /// The operator asks to end the current wait.
     Retry,
+    /// The operator asks to look at the way to the founder.
+    Check,
+    /// Answer to `Diagnose`.
+    Diagnosed(Box<Diagnosis>),
     /// A carrier came up or an address changed.
     NetworkChanged,
     /// The kernel says that disks or NICs came, went or changed; `disks` is false when it was only the network.

@@ -15,7 +15,9 @@
 pub mod advice;
 pub mod backoff;
 mod calls;
-mod checks;
+pub mod checks;
+#[cfg(test)]
+mod checks_tests;
 pub mod effect;
 pub mod event;
 pub mod fault;

@@ -64,6 +64,8 @@ pub enum Notice {
     },
     /// Trust: the identity was discarded, the pin rotated and the like, in plain words.
     Security(Safe<400>),
+    /// The first thing on the way to the founder that does not work, and what to look at.
+    Diagnosis(Safe<400>),
     /// Anything else worth one line.
     Info(Safe<400>),
 }

@@ -93,7 +93,12 @@ fn play(world: &mut World, acts: Vec<Act>) {
                     world.violations.push("P12 a retry that was offered started nothing".to_owned());
                 }
             }
-            Act::NetworkChanged => world.feed(Event::NetworkChanged),
+            // Beside it somebody asks for a look at the way, which ends at some later time.
+            Act::NetworkChanged => {
+                world.feed(Event::NetworkChanged);
+                world.looked(world.boot_ms.is_multiple_of(2));
+                world.feed(Event::Check);
+            }
             Act::Hardware(what, disks) => {
                 world.hardware = what;
                 world.feed(Event::HardwareChanged { disks });

@@ -11,6 +11,8 @@ use super::event::*;
 use super::fault::{Code, Fault};
 use super::state::*;
 use super::{Step, resume, step};
+use crate::diagnosis::facts::Past;
+use crate::diagnosis::rows::{Diagnosis, Row, RowName};
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::{pairing, wire};
 
@@ -69,6 +71,8 @@ pub(super) struct World {
     pub(super) boot_ms: u64,
     pub(super) timers: BTreeMap<Timer, u64>,
     pub(super) outstanding: Vec<Effect>,
+    /// The way to the founder is being looked at.
+    pub(super) look: Option<Box<Past>>,
     pub(super) founder: ToyFounder,
     /// Who answers at the address now.
     pub(super) at_address: Pin,
@@ -96,6 +100,7 @@ impl World {
             boot_ms: 1_000,
             timers: BTreeMap::new(),
             outstanding: Vec::new(),
+            look: None,
             founder: ToyFounder::default(),
             at_address: GOOD,
             delivered: BTreeSet::new(),
@@ -159,6 +164,12 @@ impl World {
                 Effect::Disarm(timer) => drop(self.timers.remove(&timer)),
                 Effect::CancelMain => self.outstanding.retain(|e| !is_main(e)),
                 Effect::Say(_) => {}
+                // It goes on beside everything else and brings no join forward.
+                Effect::Diagnose(past) => {
+                    if self.look.replace(past).is_some() {
+                        self.violate("the way is looked at twice at once");
+                    }
+                }
                 Effect::Exit => {
                     if self.state.word() != Some("joined") {
                         self.violations.push("exit before joined".to_owned());
@@ -237,6 +248,7 @@ impl World {
             return;
         }
         self.outstanding.clear();
+        self.look = None;
         self.timers.clear();
         self.in_hand = None;
         self.boot_ms += 2_000;
@@ -289,6 +301,13 @@ impl World {
         self.boot_ms += 5;
         let event = self.carry_out(effect, outcome);
         self.feed(event);
+    }
+
+    /// The look at the way ends.
+    pub(super) fn looked(&mut self, red: bool) {
+        if let Some(past) = self.look.take() {
+            self.feed(Event::Diagnosed(Box::new(diagnosis(&past, red))));
+        }
     }
 
     fn firstboot(&mut self, index: usize, sha256: &str, outcome: Outcome) {
@@ -662,6 +681,15 @@ fn now(boot_ms: u64, random: u64) -> Now {
 fn hex(join_id: &wire::JoinId) -> String {
     data_encoding::HEXLOWER
         .encode(ring::digest::digest(&ring::digest::SHA256, join_id.as_str().as_bytes()).as_ref())
+}
+
+/// A look at the way: red when the founder is away.
+pub(super) fn diagnosis(past: &Past, red: bool) -> Diagnosis {
+    let row = match red {
+        true => Row::failed(RowName::Link, "no cable on any of: eth0", &["The cable."]),
+        false => Row::ok(RowName::Link, format!("{} pins", past.pins.len())),
+    };
+    Diagnosis { endpoint: Safe::clean("192.0.2.240:9444"), rows: vec![row], timed_out: false, took_ms: 3 }
 }
 
 pub(super) fn report(step: &str, index: u32, status: wire::StepStatus) -> StepReport {

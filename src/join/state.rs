@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use console::text::Safe;
 use serde::{Deserialize, Serialize};
 
+use super::checks::Checks;
 use super::event::{IdentityView, Nonce, Now, ProbeView, RequestView, StepReport};
 use super::fault::{Code, Fault};
 use super::hardware::Looks;
@@ -366,6 +367,8 @@ pub struct Volatile {
     pub probe: Slot<ProbeView>,
     /// Looking at it again.
     pub looks: Looks,
+    /// The way to the founder, as it was looked at.
+    pub checks: Checks,
     /// Failures in a row while making identity or probe.
     pub prepare_failures: u32,
     /// The last of them.
@@ -663,6 +666,7 @@ impl Volatile {
             identity: Slot::Empty,
             probe: Slot::Empty,
             looks: Looks::default(),
+            checks: Checks::default(),
             prepare_failures: 0,
             prepare_fault: None,
             main: Lane::Idle,

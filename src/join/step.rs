@@ -75,6 +75,8 @@ impl Turn {
         match event {
             Event::Request(view) => self.request(view),
             Event::Retry => self.retry(),
+            Event::Check => self.check(),
+            Event::Diagnosed(found) => self.diagnosed(found),
             Event::NetworkChanged => self.network_changed(),
             Event::HardwareChanged { disks } => self.hardware_changed(disks),
             Event::Identity(answer) => self.identity(answer),
@@ -160,6 +162,7 @@ impl Turn {
             v.fit = 0;
             v.state_since_ms = self.now.boot_ms;
             self.clear_trouble();
+            self.forget_checks();
             if replaced {
                 self.say(Notice::Info(Safe::clean(format!("new join request for {}", view.endpoint))));
             }
@@ -202,6 +205,7 @@ impl Turn {
         self.s.v.failures = 0;
         self.s.v.refusals = 0;
         self.s.v.post_failures = 0;
+        self.checks_outdated();
         if matches!(self.s.v.main, Lane::Delayed(_)) && self.s.v.degraded.is_none() {
             self.out.push(Effect::Disarm(Timer::Main));
             self.s.v.main = Lane::Idle;
@@ -517,6 +521,7 @@ impl Turn {
             attempt: attempts,
         });
         self.s.v.trouble = Some(Trouble { fault, doing, since_ms, attempts, retry_at_ms });
+        self.check_after_failure();
         self.delay_main(delay);
     }
 
@@ -528,6 +533,7 @@ impl Turn {
         if let Some(trouble) = self.s.v.trouble.take() {
             let after_ms = self.now.boot_ms.saturating_sub(trouble.since_ms);
             self.say(Notice::Recovered { after_ms, attempts: trouble.attempts });
+            self.forget_checks();
         }
     }
 

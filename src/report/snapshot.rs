@@ -6,6 +6,7 @@ use data_encoding::HEXLOWER;
 
 use super::machine::Machine;
 use super::words;
+use crate::diagnosis::rows::{self, RowName};
 use crate::join::advice::{Advice, Context, advice, advice_of_stop};
 use crate::join::event::Now;
 use crate::join::fault::{Class, Code, Fault};
@@ -69,6 +70,12 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
     let stopped = state.d.stop.as_ref().is_some_and(|stop| fault.as_ref() == Some(stop));
     let told =
         fault.as_ref().map(|f| if stopped { advice_of_stop(f, &context) } else { advice(f, &context) });
+    let told = told.map(|told| match (&fault, &state.v.trouble) {
+        (Some(fault), Some(trouble)) if trouble.fault == *fault && !stopped => {
+            found_on_the_way(told, fault, state, context.address)
+        }
+        _ => told,
+    });
     let failure = state.d.handoff.as_ref().and_then(|h| h.failure.clone());
     let handoff = state.d.handoff.as_ref();
     let steps = steps(state, phase, &facts.machine, now);
@@ -146,6 +153,23 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
 pub fn actions(state: &State, facts: &Facts) -> shown::Actions {
     let open = facts.control && state.d.joined.is_none();
     shown::Actions { retry: open && state.can_retry(), check: false, identify: open && facts.light }
+}
+
+/// What the diagnosis found says more than how the last call ended.
+fn found_on_the_way(told: Advice, fault: &Fault, state: &State, address: &str) -> Advice {
+    let Some(cause) = state.v.checks.last().and_then(|found| found.cause()) else { return told };
+    let of_the_way = matches!(
+        fault.code,
+        Code::AddressUnreachable | Code::TlsFailed | Code::ResponseInvalid | Code::ResponseTooLarge
+    );
+    if !of_the_way {
+        return told;
+    }
+    let what = match cause.name {
+        name if name < RowName::Tls => format!("Nothing answers at {address}: {}.", cause.text),
+        _ => told.what,
+    };
+    Advice { what, todo: cause.look_at.iter().map(ToString::to_string).collect(), ..told }
 }
 
 /// Only a code that both sides agreed on is shown.
@@ -267,7 +291,11 @@ fn network(state: &State, facts: &Facts) -> shown::Network {
     shown::Network {
         primary: nics.first().cloned(),
         nics: nics.iter().skip(1).cloned().collect(),
-        checks: Vec::new(),
+        checks: match state.v.checks.last() {
+            Some(found) => found.checks(),
+            None if state.v.checks.is_busy() => rows::running(),
+            None => Vec::new(),
+        },
         failing_since_mono: trouble.map(|t| t.since_ms),
         next_try_mono: trouble.and_then(|t| t.retry_at_ms),
     }

@@ -124,6 +124,7 @@ pub(super) fn of(notice: &Notice, context: &Context<'_>, now: Now, step_took: Op
         Notice::Security(text) => {
             Message { room: Room::Always, ..plain(SECURITY, Priority::Crit, text.to_string()) }
         }
+        Notice::Diagnosis(text) => plain(DIAGNOSIS, Priority::Warning, format!("network: {text}")),
         Notice::Info(text) => plain("", Priority::Info, text.to_string()),
     }
 }
@@ -137,10 +138,6 @@ pub(super) fn of_start(start: &Start<'_>, context: &Context<'_>) -> Message {
     );
     let fields = Fields { state: Some(start.state.to_owned()), ..Fields::default() };
     Message { fields, room: Room::Always, ..plain(START, Priority::Notice, text) }
-}
-
-pub(super) fn of_diagnosis(text: &Safe<400>) -> Message {
-    plain(DIAGNOSIS, Priority::Warning, format!("network: {text}"))
 }
 
 pub(super) fn of_suppressed(lines: u64) -> Message {
