@@ -137,12 +137,12 @@ pub(super) fn signed(check: &Check, signatures: &Signatures) -> Result<(), Refus
     if signers >= keys.threshold() {
         return Ok(());
     }
-    let refuse = |code, what: String, todo: String| Err(Refusal::new(Rule::M3, code, capital(what), todo));
+    let refuse = |code, what: String, todo: String| Err(Refusal::new(Rule::M3, code, what, todo));
     if signers > 0 {
         return refuse(
             Code::KeyUnknown,
             format!(
-                "{release} is signed by {signers} of the keys on this ISO, which asks for {}.",
+                "{signers} of the keys on this ISO signed {release}, and it asks for {}.",
                 keys.threshold()
             ),
             format!("Sign {release} with more keys, or install from a newer ISO. Retrying does not help."),
@@ -154,7 +154,7 @@ pub(super) fn signed(check: &Check, signatures: &Signatures) -> Result<(), Refus
         return refuse(
             Code::KeyUnknown,
             format!(
-                "release key{s} {} {are} not on this ISO ({}). This ISO is from before a release-signing key rotation.",
+                "Release key{s} {} {are} not on this ISO ({}). This ISO is from before a release-signing key rotation.",
                 strangers.join(", "),
                 check.os.release
             ),
@@ -230,11 +230,6 @@ fn no_form(manifest: &Manifest, form: Form) -> Refusal {
         format!("This machine installs {lacks}, and release {release} has none."),
         format!("Install from the {release} ISO."),
     )
-}
-
-fn capital(text: String) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod join_api;
 pub mod model;
 mod proxy;
 mod relay;
+pub mod release;
 mod scheduler;
 mod server;
 mod store;

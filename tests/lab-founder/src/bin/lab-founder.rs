@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use lab_founder::config::{Limits, Supply};
-use lab_founder::{Config, LabFounder, Scripted};
+use lab_founder::{Config, LabFounder, Scripted, release};
 
 /// The founder's side of a join, for tests, demos and labs. Never a real cluster.
 #[derive(Parser)]
@@ -22,6 +22,8 @@ struct Args {
 enum Command {
     /// Run until SIGTERM or SIGINT. Prints one line of JSON when it is ready: join, admin, token, caPin, dir.
     Run(Run),
+    /// Make, sign and check the releases that joiners upgrade to.
+    Release(release::cli::Args),
 }
 
 #[derive(clap::Args)]
@@ -71,9 +73,12 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    let Args { command: Command::Run(args) } = Args::parse();
-    match run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+    let result = match Args::parse().command {
+        Command::Run(args) => run(args).map(|()| ExitCode::SUCCESS),
+        Command::Release(args) => release::cli::run(args),
+    };
+    match result {
+        Ok(code) => code,
         Err(e) => {
             eprintln!("lab-founder: {e:#}");
             ExitCode::FAILURE
