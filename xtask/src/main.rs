@@ -10,6 +10,7 @@ mod fuzz;
 mod lab;
 mod packages;
 mod procfs;
+mod release;
 mod snapshot;
 mod steps;
 mod supply;
@@ -42,6 +43,8 @@ enum Task {
     Dist(dist::Args),
     /// Throw bytes at the parsers of what devices and other programs say.
     Fuzz(fuzz::Args),
+    /// Make, sign and check a release that joiners upgrade to: `lab-founder release`.
+    Release(release::Args),
     /// A real machine in QEMU, and a story about it.
     Vm(vm::Args),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Release(args) => release::run(&args),
         Task::Vm(args) => vm::run(&args),
     };
     match result {

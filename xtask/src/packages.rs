@@ -25,6 +25,7 @@ pub(crate) const BUILD: &[Package] = &[
 pub(crate) const TEST: &[Package] = &[
     Package { name: "procps", why: "kill, for the process groups of the kill tests" },
     Package { name: "xz-utils", why: "unpacks recorded machines" },
+    Package { name: "minisign", why: "signs and verifies releases beside our own code" },
     Package { name: "systemd", why: "systemd-analyze judges the units" },
 ];
 
