@@ -1,27 +1,27 @@
 //! Shows a snapshot file on this terminal, as the console of a joiner would: `cargo run -p console --example show -- FILE`.
 //!
 //! With `--age-now` the file's boot times are moved so that it was written just now, by this process: for pictures of a machine that
-//! is not this one. `--panic` shows how a panic leaves the terminal. `--own` refuses to be left, like a machine's own console. `--once COLSxROWS` and `--card` print and end.
+//! is not this one. `--own` refuses to be left, like a machine's own console. For the tests of the terminal: `--panic`,
+//! `--repaint-ms N`, and `--alive OUT`, which adds a byte to a file with each sign of life. One picture as text: `stratum-join console --render`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use console::{ExitReason, Now, Options, RunError, Snapshot};
 
 fn main() -> ExitCode {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let mut flag = |name: &str| args.iter().position(|arg| arg == name).map(|at| args.remove(at)).is_some();
-    let (age_now, own, card, once, joined, panic) = (
-        flag("--age-now"),
-        flag("--own"),
-        flag("--card"),
-        flag("--once"),
-        flag("--exit-when-joined"),
-        flag("--panic"),
-    );
+    let (age_now, own, joined, panic) =
+        (flag("--age-now"), flag("--own"), flag("--exit-when-joined"), flag("--panic"));
+    let mut value = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.remove(at);
+        (at < args.len()).then(|| args.remove(at))
+    };
+    let (repaint, alive) = (value("--repaint-ms"), value("--alive"));
     let Some(path) = args.pop() else {
-        eprintln!(
-            "usage: show [--age-now] [--own] [--exit-when-joined] [--card | --once COLSxROWS] SNAPSHOT"
-        );
+        eprintln!("usage: show [--age-now] [--own] [--exit-when-joined] SNAPSHOT");
         return ExitCode::from(64);
     };
     let dir = std::env::temp_dir().join(format!("console-show-{}", std::process::id()));
@@ -38,14 +38,19 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    if card || once {
-        return print(&shown, args.pop().filter(|_| once).as_deref());
-    }
     let mut options = Options::new(shown);
     options.allow_quit = !own;
     options.exit_when_joined = joined;
+    if let Some(ms) = repaint.and_then(|ms| ms.parse().ok()) {
+        options.repaint = Duration::from_millis(ms);
+    }
     if panic {
         options.on_alive = Some(Box::new(|| panic!("asked for by --panic")));
+    } else if let Some(out) = alive {
+        options.on_alive = Some(Box::new(move || {
+            let file = std::fs::File::options().create(true).append(true).open(&out);
+            let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, b"."));
+        }));
     }
     let end = console::run(options);
     let _ = std::fs::remove_dir_all(&dir);
@@ -86,20 +91,4 @@ fn move_to(s: &mut Snapshot, now: Now) {
     s.written_mono = now.boot_ms;
     s.heartbeat_ms = 300_000;
     s.agent.pid = std::process::id();
-}
-
-fn print(path: &std::path::Path, size: Option<&str>) -> ExitCode {
-    match Snapshot::read(path) {
-        Ok(snapshot) => {
-            let size = size.and_then(|size| size.split_once('x'));
-            let (cols, rows) =
-                size.map_or((80, 24), |(c, r)| (c.parse().unwrap_or(80), r.parse().unwrap_or(24)));
-            print!("{}", console::render_text(&snapshot, cols, rows, size.is_none(), Now::read()));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
 }

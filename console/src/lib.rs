@@ -22,7 +22,7 @@ pub use card::{card, card_of, line};
 pub use clock::Now;
 pub use draw::{FALLBACK, draw, effective_size, text_of};
 pub use glyphs::ALPHABET;
-pub use run::{ExitReason, Options, RunError, bytes_between, check_name, run};
+pub use run::{ExitReason, Options, REPAINT, RunError, bytes_between, check_name, run};
 pub use snapshot::{Liveness, ReadError, Snapshot};
 pub use view::{Feed, Leave, Screen, View};
 

@@ -109,6 +109,35 @@ impl Shown {
         start.elapsed()
     }
 
+    /// What comes until nothing has come for a while.
+    fn burst(&mut self) -> Vec<u8> {
+        let mut all = self.bytes.recv_timeout(PATIENCE).unwrap();
+        while let Ok(more) = self.bytes.recv_timeout(Duration::from_millis(150)) {
+            all.extend(more);
+        }
+        self.screen.process(&all);
+        self.all.extend_from_slice(&all);
+        all
+    }
+
+    /// The terminal is stopped, or goes on: as by Scroll Lock, or by `^S` and `^Q` where they still mean that.
+    fn flow(&self, on: bool) {
+        use rustix::termios::{Action, tcflow};
+        let name = self.master.as_ref().unwrap().tty_name().unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NONBLOCK;
+        let slave = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).unwrap();
+        tcflow(&slave, if on { Action::OOn } else { Action::OOff }).unwrap();
+    }
+
+    /// Every row of the frame is whole.
+    fn assert_frame(&self) {
+        let rows: Vec<String> = self.screen.screen().rows(0, 80).collect();
+        let edge = |c: char| matches!(c, '|' | '│');
+        assert!(rows[0].contains("─ STRATUM JOIN ─") || rows[0].contains("- STRATUM JOIN -"), "{rows:#?}");
+        assert!(rows[22].ends_with("-+") || rows[22].ends_with("─┘"), "{rows:#?}");
+        assert!(rows[1..22].iter().all(|row| row.starts_with(edge) && row.ends_with(edge)), "{rows:#?}");
+    }
+
     fn type_keys(&mut self, keys: &str) {
         let writer = self.keys.as_mut().unwrap();
         writer.write_all(keys.as_bytes()).unwrap();
@@ -190,50 +219,143 @@ fn a_person_sees_the_code_and_the_next_state_without_a_key() {
 }
 
 #[test]
-fn a_terminal_without_a_size_gets_80x24() {
+fn a_terminal_without_a_size_gets_80x24_and_one_that_loses_it_keeps_what_it_had() {
     let dir = tempfile::tempdir().unwrap();
-    let mut shown = Shown::start(&file(dir.path(), |_| {}), &[], 0, 0);
-    shown.until("PAIRING CODE  4F7-K2Q");
+    let file = file(dir.path(), |_| {});
+    let mut shown = Shown::start(&file, &[], 0, 0);
+    let took = shown.until("PAIRING CODE  4F7-K2Q");
     shown.until("[Q][Q] leave");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    shown.assert_frame();
+    let mut shown = Shown::start(&file, &[], 40, 10);
+    shown.until("| PAIRING CODE  4F7-K2Q                |");
+    shown.master.as_ref().unwrap().resize(PtySize::default_zero()).unwrap();
+    shown.type_keys("d");
+    shown.until("DETAILS");
+    shown.type_keys("q");
+    shown.until("| PAIRING CODE  4F7-K2Q                |");
+}
+
+#[test]
+fn a_line_without_a_size_gets_its_card_at_once_and_no_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut shown = Shown::start_as(&file(dir.path(), |_| {}), &["--no-color"], 0, 0, "vt220");
+    let took = shown.until("==== R repeat");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(!shown.all.contains(&0x1b) && shown.all.len() <= 700, "{}", shown.all.len());
+}
+
+trait Zero {
+    fn default_zero() -> Self;
+}
+
+impl Zero for PtySize {
+    fn default_zero() -> Self {
+        Self { rows: 0, cols: 0, pixel_width: 0, pixel_height: 0 }
+    }
+}
+
+/// What a program has used of the processors, in clock ticks of 10 ms, once it has ended and before its parent has asked.
+fn cpu_ticks_of_ended(pid: u32) -> u64 {
+    let start = Instant::now();
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        if fields[0] == "Z" {
+            return fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        }
+        assert!(start.elapsed() < PATIENCE, "it does not end");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stopped_screen_keeps_the_console_alive_and_gets_a_whole_frame_once_it_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, alive) = (file(dir.path(), |_| {}), dir.path().join("alive"));
+    for flag in ["--own", "--no-color"] {
+        let signs = || std::fs::metadata(&alive).map_or(0, |meta| meta.len());
+        let mut shown = Shown::start(&path, &[flag, "--alive", alive.to_str().unwrap()], 80, 24);
+        shown.until("4F7-K2Q");
+        shown.flow(false);
+        file(dir.path(), |s| s.state = State::Approved);
+        let before = signs();
+        let start = Instant::now();
+        while signs() < before + 3 {
+            assert!(start.elapsed() < PATIENCE, "no sign of life from a stopped terminal");
+            std::thread::yield_now();
+        }
+        shown.flow(true);
+        shown.until("WAITING FOR ITS TURN");
+        if flag == "--own" {
+            shown.until("[R]edraw");
+            shown.assert_frame();
+        } else {
+            shown.until("==== R repeat");
+        }
+        file(dir.path(), |_| {});
+    }
 }
 
 #[test]
 fn a_hang_up_ends_it_with_75_within_a_second() {
     let dir = tempfile::tempdir().unwrap();
-    for term in ["xterm", "linux"] {
-        let mut shown = Shown::start_as(&file(dir.path(), |_| {}), &["--own"], 80, 24, term);
+    for (term, flag) in [("xterm", "--own"), ("linux", "--own"), ("vt220", "--no-color")] {
+        let mut shown = Shown::start_as(&file(dir.path(), |_| {}), &[flag], 80, 24, term);
         shown.until("PAIRING CODE  4F7-K2Q");
         drop(shown.keys.take());
         drop(shown.master.take());
         // The last holder of the other end is the thread that reads it; it ends with the next tick of the clock.
         shown.bytes = channel().1;
         shown.reader.take().unwrap().join().unwrap();
+        let start = Instant::now();
+        let ticks = cpu_ticks_of_ended(shown.child.process_id().unwrap());
+        let took = start.elapsed();
+        assert_eq!(shown.end().0, 75);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        // All of its life; a reader that spins uses a whole processor.
+        assert!(ticks <= 25, "{ticks} ticks");
+    }
+}
+
+#[test]
+fn a_hang_up_signal_ends_it_with_75_and_the_terminal_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for flag in ["--own", "--no-color"] {
+        let mut shown = Shown::start(&file(dir.path(), |_| {}), &[flag], 80, 24);
+        shown.until("4F7-K2Q");
+        shown.signal(nix::sys::signal::Signal::SIGHUP);
         let (code, took) = shown.end();
         assert_eq!(code, 75);
         assert!(took < Duration::from_secs(1), "{took:?}");
+        shown.assert_given_back();
     }
 }
 
 #[test]
 fn the_terminal_is_given_back_on_sigterm() {
     let dir = tempfile::tempdir().unwrap();
-    let mut shown = Shown::start(&file(dir.path(), |_| {}), &["--own"], 80, 24);
-    shown.until("PAIRING CODE  4F7-K2Q");
-    shown.signal(nix::sys::signal::Signal::SIGTERM);
-    let (code, took) = shown.end();
-    assert_eq!(code, 0);
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    shown.assert_given_back();
+    for flag in ["--own", "--no-color"] {
+        let mut shown = Shown::start(&file(dir.path(), |_| {}), &[flag], 80, 24);
+        shown.until("PAIRING CODE  4F7-K2Q");
+        shown.signal(nix::sys::signal::Signal::SIGTERM);
+        let (code, took) = shown.end();
+        assert_eq!(code, 0);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        shown.assert_given_back();
+    }
 }
 
 #[test]
 fn the_terminal_is_given_back_after_a_panic_and_the_picture_stays() {
     let dir = tempfile::tempdir().unwrap();
-    let mut shown = Shown::start(&file(dir.path(), |_| {}), &["--panic"], 80, 24);
-    shown.until("console restarting");
-    assert_eq!(shown.end().0, 70);
-    shown.assert_given_back();
-    assert!(shown.text().contains("WAITING FOR APPROVAL"));
+    for flags in [&["--panic"][..], &["--panic", "--no-color"]] {
+        let mut shown = Shown::start(&file(dir.path(), |_| {}), flags, 80, 24);
+        shown.until("console restarting");
+        assert_eq!(shown.end().0, 70);
+        shown.assert_given_back();
+        assert!(shown.text().contains("WAITING FOR APPROVAL"));
+    }
 }
 
 #[test]
@@ -278,17 +400,52 @@ fn a_killed_agent_is_seen_within_two_seconds() {
     assert!(shown.text().contains("4F7-K2Q  <- may be out of date"));
 }
 
+/// As if a kernel message had gone to the same screen.
+fn kernel_message(shown: &mut Shown) {
+    let message =
+        b"\x1b[11;1H\x1b[0mkernel: something is rotten in this machine and all over the line\r\nand more";
+    shown.screen.process(message);
+    assert!(!shown.text().contains("PAIRING CODE  4F7-K2Q"));
+}
+
 #[test]
 fn foreign_writes_are_repaired_by_any_key() {
     let dir = tempfile::tempdir().unwrap();
     let mut shown = Shown::start(&file(dir.path(), |_| {}), &[], 80, 24);
     shown.until("[Q][Q] leave");
-    // As if a kernel message had gone to the same screen.
-    shown
-        .screen
-        .process(b"\x1b[11;1H\x1b[0mkernel: something is rotten in this machine and all over the line");
+    kernel_message(&mut shown);
     shown.type_keys("r");
     shown.until("PAIRING CODE  4F7-K2Q");
+}
+
+#[test]
+fn foreign_writes_are_repaired_without_a_key_after_a_time_that_is_ten_seconds_on_a_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(console::REPAINT <= Duration::from_secs(10));
+    let path = file(dir.path(), |_| {});
+    assert_eq!(console::Options::new(&path).repaint, console::REPAINT);
+    let mut shown = Shown::start(&path, &["--repaint-ms", "400"], 80, 24);
+    shown.until("[Q][Q] leave");
+    kernel_message(&mut shown);
+    let took = shown.until("PAIRING CODE  4F7-K2Q");
+    shown.until("[Q][Q] leave");
+    shown.assert_frame();
+    println!("repaired after {took:?}");
+}
+
+#[test]
+fn a_whole_frame_is_at_most_3_kib_and_a_tick_of_the_clock_60_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut shown = Shown::start_as(&file(dir.path(), |_| {}), &["--own"], 80, 24, "linux");
+    let first = shown.burst();
+    shown.assert_frame();
+    // What comes once at the start is not of the frame.
+    println!("frame: {} bytes", first.len());
+    assert!(first.len() <= 3072 + 32, "{}", first.len());
+    for _ in 0..2 {
+        let tick = shown.burst();
+        assert!((1..=60).contains(&tick.len()), "{}: {}", tick.len(), String::from_utf8_lossy(&tick));
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::terminal::Kind;
 use super::watch::Event;
 use super::{ExitReason, Options};
 use crate::clock::Now;
-use crate::snapshot::{Liveness, ReadError, Snapshot, State, pid_alive};
+use crate::snapshot::{Liveness, Machine, ReadError, Snapshot, State, pid_alive};
 use crate::text::Safe;
 use crate::view::{Feed, Leave, Screen, View};
 
@@ -17,6 +17,8 @@ use crate::view::{Feed, Leave, Screen, View};
 const SIDE_MS: u64 = 120_000;
 /// The second key of a pair must follow within this.
 const PAIR_MS: u64 = 5000;
+/// And not sooner than this: line noise comes in bursts, a person reads the question first.
+const PAIR_APART_MS: u64 = 100;
 /// An answer stays this long.
 const NOTICE_MS: u64 = 3000;
 /// A joined console gives the login back after this.
@@ -77,7 +79,7 @@ impl App {
             path: options.snapshot_path.clone(),
             control: options.control_path.clone(),
             tell,
-            snapshot: Snapshot::default(),
+            snapshot: nothing_yet(),
             good: false,
             view,
             seen: None,
@@ -189,14 +191,18 @@ impl App {
         self.key_at = self.view.now.boot_ms;
         // Who presses a key may do so because something else wrote to the terminal.
         self.repaint = true;
-        let armed =
-            self.armed.take().filter(|(_, until)| self.view.now.boot_ms < *until).map(|(armed, _)| armed);
+        let now = self.view.now.boot_ms;
+        let armed = self.armed.take().filter(|(_, until)| now < *until);
+        let read = armed.is_some_and(|(_, until)| now + PAIR_MS >= until + PAIR_APART_MS);
+        let armed = armed.map(|(armed, _)| armed);
         self.view.notice = None;
         match (key, armed) {
             (Key::CtrlC, _) if self.allow_quit => return Action::Leave(ExitReason::Quit),
             (Key::Letter('q'), Some(Armed::Quit)) => return Action::Leave(ExitReason::Quit),
-            (Key::Letter('y'), Some(Armed::HandBack)) => return Action::Leave(ExitReason::HandedBack),
-            (Key::Letter('y'), Some(Armed::Retry)) => self.send(Op::Retry),
+            (Key::Letter('y'), Some(Armed::HandBack)) if read => {
+                return Action::Leave(ExitReason::HandedBack);
+            }
+            (Key::Letter('y'), Some(Armed::Retry)) if read => self.send(Op::Retry),
             (Key::Enter, _) if self.joined() => return Action::Leave(ExitReason::Joined),
             (Key::Letter('q'), _) if self.allow_quit && self.view.screen == Screen::Main => {
                 self.arm(Armed::Quit, "Press Q again to leave");
@@ -285,6 +291,14 @@ impl App {
         let meta = std::fs::symlink_metadata(&self.path).ok()?;
         Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
     }
+}
+
+/// What is shown while there is no snapshot: which machine this is, as far as any process knows.
+fn nothing_yet() -> Snapshot {
+    let name = rustix::system::uname();
+    let hostname = Safe::clean(name.nodename().to_bytes());
+    let machine = Machine { hostname: Some(hostname).filter(|name| !name.is_empty()), ..Machine::default() };
+    Snapshot { machine, ..Snapshot::default() }
 }
 
 /// An error and what caused it, in one line.
@@ -398,9 +412,14 @@ mod tests {
     fn no_snapshot_and_a_broken_first_one_are_told_apart() {
         let (mut app, _dir, _told) = app(State::Pending, |_, _| {});
         app.good = false;
+        app.snapshot = nothing_yet();
         std::fs::remove_file(&app.path).unwrap();
         app.reload();
         assert!(matches!(app.view.feed, Feed::NotYet { .. }));
+        assert!(
+            app.snapshot.machine.hostname.is_some(),
+            "two machines are told apart before their agents are up"
+        );
         put(&app.path, b"nonsense");
         app.reload_if_changed();
         assert!(matches!(&app.view.feed, Feed::Unreadable(why) if why.as_str().contains("not valid JSON")));
@@ -471,6 +490,27 @@ mod tests {
     }
 
     #[test]
+    fn noise_on_the_line_asks_the_agent_for_nothing_and_hands_nothing_back() {
+        let (mut app, dir, _told) = app(State::NeedsUpgrade, |options, s| {
+            options.control_path = Some(options.snapshot_path.with_file_name("control.sock"));
+            s.actions = Actions { retry: true, ..Actions::default() };
+        });
+        app.view.leave = Leave::HandBack;
+        let listener = std::os::unix::net::UnixListener::bind(dir.path().join("control.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut noise = 1_u32;
+        for _ in 0..10_000 {
+            // The usual linear congruence; more than one in ten of its letters is one of a pair.
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let key = Key::Letter(char::from(b"tyxydnlq"[(noise >> 24) as usize % 8]));
+            assert_eq!(app.key(key), Action::None);
+            // 10 kB at 9600 baud.
+            later(&mut app, 1);
+        }
+        assert!(listener.accept().is_err(), "nothing was sent");
+    }
+
+    #[test]
     fn retry_needs_two_keys_within_five_seconds_and_the_agents_leave() {
         let (mut app, dir, told) = app(State::NeedsUpgrade, |options, s| {
             options.control_path = Some(options.snapshot_path.with_file_name("control.sock"));
@@ -482,11 +522,15 @@ mod tests {
         later(&mut app, PAIR_MS + 1000);
         app.key(Key::Letter('y'));
         app.key(Key::Letter('t'));
+        later(&mut app, 1000);
         app.key(Key::Letter('d'));
+        app.key(Key::Letter('y'));
+        app.key(Key::Letter('t'));
         app.key(Key::Letter('y'));
         assert!(listener.accept().is_err(), "nothing was sent");
         listener.set_nonblocking(false).unwrap();
         app.key(Key::Letter('t'));
+        later(&mut app, PAIR_APART_MS);
         app.key(Key::Letter('y'));
         let (mut stream, _) = listener.accept().unwrap();
         let mut line = String::new();

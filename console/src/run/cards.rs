@@ -11,15 +11,55 @@ use super::{ExitReason, Options, RunError, wait};
 use crate::card::{card_of, line};
 use crate::clock::Now;
 use crate::snapshot::Liveness;
-use crate::view::{Feed, Screen};
+use crate::view::{Feed, Screen, View};
 
 /// How often a card is repeated while a person must act, and otherwise.
 const REPEAT_MS: (u64, u64) = (60_000, 300_000);
 /// How often it is looked whether something changed.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same while a slow line still takes a card.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A card that is not out by then is dropped, and so is what the kernel holds of it: nobody reads the line, or it is stopped.
+const OUT_WITHIN_MS: u64 = 5000;
 
-/// What a card is about; another of it is another card.
-type Subject = (u64, Liveness, Screen, Option<String>);
+/// What a card is about; another of it is another card. Times, progress and log lines are no news on a slow line.
+type Subject = (String, Screen, Option<String>);
+
+/// The card that is going out. One at a time: a newer one waits, so that no card is ever cut by another.
+struct Out<'tty> {
+    tty: &'tty Tty,
+    left: Vec<u8>,
+    since: u64,
+}
+
+// === impl Out ===
+
+impl Out<'_> {
+    fn is_idle(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn begin(&mut self, card: &str, now: Now) {
+        self.left = card.replace('\n', "\r\n").into_bytes();
+        self.since = now.boot_ms;
+    }
+
+    /// Writes what the line takes now. False when the card was dropped.
+    fn push(&mut self, now: Now) -> Result<bool, RunError> {
+        while !self.left.is_empty() {
+            match self.tty.write_some(&self.left)? {
+                0 if now.since(self.since) < OUT_WITHIN_MS => return Ok(true),
+                0 => {
+                    self.left.clear();
+                    self.tty.discard_output();
+                    return Ok(false);
+                }
+                written => drop(self.left.drain(..written)),
+            }
+        }
+        Ok(true)
+    }
+}
 
 /// A card on every change and key, and again from time to time.
 pub(super) fn cards(
@@ -28,6 +68,7 @@ pub(super) fn cards(
     options: &mut Options,
     told: &Receiver<Event>,
 ) -> Result<ExitReason, RunError> {
+    let mut out = Out { tty, left: Vec::new(), since: 0 };
     let mut shown: Option<(Subject, u64)> = None;
     loop {
         let now = Now::read();
@@ -37,22 +78,21 @@ pub(super) fn cards(
         let subject = subject(app);
         let repeat = if app.snapshot().state.needs_person() { REPEAT_MS.0 } else { REPEAT_MS.1 };
         let due = shown.as_ref().is_none_or(|(before, at)| *before != subject || now.since(*at) >= repeat);
-        if app.take_repaint() || due {
-            let text = card_of(app.snapshot(), app.view());
-            let whole = tty.write(text.replace('\n', "\r\n").as_bytes())?;
-            if !whole {
-                tty.discard_output();
-            }
+        if out.is_idle() && (app.take_repaint() || due) {
+            out.begin(&card_of(app.snapshot(), app.view()), now);
+            shown = Some((subject, now.boot_ms));
+        }
+        if !out.push(now)? {
             // What was dropped is due at once.
-            shown = whole.then_some((subject, now.boot_ms));
+            shown = None;
         }
         if let Some(alive) = &mut options.on_alive {
             alive();
         }
-        if options.exit_when_joined && app.joined() {
+        if options.exit_when_joined && app.joined() && out.is_idle() {
             return Ok(ExitReason::Joined);
         }
-        if let Some(end) = wait(app, told, LOOK)? {
+        if let Some(end) = wait(app, told, if out.is_idle() { LOOK } else { LOOK_AGAIN })? {
             return Ok(end);
         }
     }
@@ -100,8 +140,16 @@ pub(super) fn lines(
 // === private ===
 
 fn subject(app: &App) -> Subject {
-    let notice = app.view().notice.as_ref().map(|notice| notice.to_string());
-    (app.snapshot().seq, app.view().liveness, app.view().screen, notice)
+    let view = app.view();
+    let notice = view.notice.as_ref().map(|notice| notice.to_string());
+    // At an instant that does not move: what is left are the words.
+    let still = View {
+        now: Now { boot_ms: 0, wall: jiff::Timestamp::UNIX_EPOCH },
+        screen: Screen::Main,
+        notice: None,
+        ..view.clone()
+    };
+    (card_of(app.snapshot(), &still), view.screen, notice)
 }
 
 fn news(app: &App) -> String {

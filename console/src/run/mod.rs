@@ -23,11 +23,11 @@ use terminal::{Kind, Tty};
 use watch::Event;
 
 use crate::clock::Now;
-use crate::draw::{code_position, draw, effective_size};
+use crate::draw::{FALLBACK, code_position, draw, effective_size};
 use crate::view::Leave;
 
-/// The whole screen is written again this often: something else may have written to the terminal.
-const REPAINT_MS: u64 = 10_000;
+/// The whole screen is written again this often, unless told otherwise: something else may have written to the terminal.
+pub const REPAINT: Duration = Duration::from_secs(10);
 
 /// What [`run`] is told.
 pub struct Options {
@@ -41,6 +41,8 @@ pub struct Options {
     pub exit_when_joined: bool,
     /// Q twice or Ctrl-C leaves. Never on a machine's own console.
     pub allow_quit: bool,
+    /// How long what something else wrote to a screen may stay there; [`REPAINT`].
+    pub repaint: Duration,
     /// Called after every frame that was drawn or dropped, at least every 2 s: feeds a watchdog.
     pub on_alive: Option<Box<dyn FnMut()>>,
 }
@@ -91,6 +93,7 @@ impl Options {
             tty: None,
             exit_when_joined: false,
             allow_quit: false,
+            repaint: REPAINT,
             on_alive: None,
         }
     }
@@ -151,13 +154,19 @@ fn screen(
 ) -> Result<ExitReason, RunError> {
     let mut painter = Painter::new(tty);
     let mut painted_at: Option<u64> = None;
+    let mut size = FALLBACK;
+    let repaint_ms = u64::try_from(options.repaint.as_millis()).unwrap_or(u64::MAX);
     loop {
         let now = Now::read();
         if let Some(reason) = app.tick(now) {
             return Ok(reason);
         }
-        let size = tty.size();
-        let stale = painted_at.is_none_or(|at| now.since(at) >= REPAINT_MS);
+        // A terminal that no longer knows its size is as large as it was.
+        size = match tty.size() {
+            (0, _) | (_, 0) => size,
+            known => known,
+        };
+        let stale = painted_at.is_none_or(|at| now.since(at) >= repaint_ms);
         if app.take_repaint() || stale {
             painter.forget();
             painted_at = Some(now.boot_ms);
@@ -173,7 +182,8 @@ fn screen(
         if options.exit_when_joined && app.joined() {
             return Ok(ExitReason::Joined);
         }
-        if let Some(end) = wait(app, told, until_next_second(now))? {
+        let due = painted_at.map_or(0, |at| repaint_ms.saturating_sub(now.since(at)));
+        if let Some(end) = wait(app, told, until_next_second(now).min(Duration::from_millis(due)))? {
             return Ok(end);
         }
     }

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
@@ -120,6 +121,8 @@ impl Tty {
     pub(super) fn open_line(name: Option<&str>) -> Result<Self, RunError> {
         let mut tty = Self::open(name, Kind::Cards)?;
         let before = rustix::termios::tcgetattr(&tty.fd).map_err(|errno| tty.error(errno.into()))?;
+        restore_on_panic();
+        let _ = LINE.set(before.clone());
         let mut raw = before.clone();
         raw.input_modes -= InputModes::IXON
             | InputModes::IXOFF
@@ -182,6 +185,18 @@ impl Tty {
         write(self.fd.as_fd(), bytes)
     }
 
+    /// Writes what the terminal takes at once; how much that was.
+    pub(super) fn write_some(&self, bytes: &[u8]) -> Result<usize, RunError> {
+        loop {
+            match rustix::io::write(&self.fd, bytes) {
+                Ok(written) => return Ok(written.min(bytes.len())),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(0),
+                Err(_) => return Err(RunError::Lost),
+            }
+        }
+    }
+
     /// Forgets what was written and not sent.
     pub(super) fn discard_output(&self) {
         let _ = rustix::termios::tcflush(&self.fd, rustix::termios::QueueSelector::OFlush);
@@ -231,13 +246,29 @@ fn write(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<bool, RunError> {
     Ok(true)
 }
 
-/// A panic in any thread gives the terminal back, says that the console restarts, and ends the process with 70. The old picture
-/// stays.
+/// The settings of the line that cards go to, as they were found: what ends the process from any thread puts them back.
+static LINE: OnceLock<Termios> = OnceLock::new();
+
+/// Gives the terminal back from any thread. The old picture stays; a line never gets an escape sequence.
+fn give_back(word: &str) {
+    let fd = io::stdin();
+    let _ = match LINE.get() {
+        Some(before) => {
+            let _ = rustix::termios::tcsetattr(&fd, OptionalActions::Now, before);
+            write(fd.as_fd(), format!("\r\n{word}").as_bytes())
+        }
+        None => {
+            let _ = disable_raw_mode();
+            write(fd.as_fd(), format!("\x1b[0m\x1b[?25h\r\n{word}").as_bytes())
+        }
+    };
+}
+
+/// A panic in any thread gives the terminal back, says that the console restarts, and ends the process with 70.
 fn restore_on_panic() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        let _ = disable_raw_mode();
-        let _ = write(io::stdin().as_fd(), b"\x1b[0m\x1b[?25h\r\nconsole restarting\r\n");
+        give_back("console restarting\r\n");
         before(info);
         end();
     }));
@@ -245,8 +276,7 @@ fn restore_on_panic() {
 
 /// Ends a console that cannot work, with the terminal given back.
 pub(super) fn die(why: &str) {
-    let _ = disable_raw_mode();
-    let _ = write(io::stdin().as_fd(), b"\x1b[0m\x1b[?25h\r\n");
+    give_back("");
     eprintln!("stratum-join console: {why}");
     end();
 }
