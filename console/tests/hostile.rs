@@ -143,6 +143,7 @@ fn assert_only_ours(bytes: &[u8], boxes: bool) {
         let good = match &body[end..=end] {
             "H" => parameters.bytes().all(|b| b.is_ascii_digit() || b == b';'),
             "J" => parameters == "2",
+            "K" => parameters.is_empty(),
             "m" => parameters.split(';').all(|p| ["0", "1", "7", "31", "32", "33", "36", "37"].contains(&p)),
             _ => false,
         };

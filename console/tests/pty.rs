@@ -229,7 +229,14 @@ fn a_terminal_without_a_size_gets_80x24_and_one_that_loses_it_keeps_what_it_had(
     shown.assert_frame();
     let mut shown = Shown::start(&file, &[], 40, 10);
     shown.until("| PAIRING CODE  4F7-K2Q                |");
-    shown.master.as_ref().unwrap().resize(PtySize::default_zero()).unwrap();
+    shown
+        .master
+        .as_ref()
+        .unwrap()
+        .resize(PtySize { rows: 0, cols: 0, pixel_width: 0, pixel_height: 0 })
+        .unwrap();
+    // crossterm does not see a key that comes together with the signal before the next one.
+    shown.burst();
     shown.type_keys("d");
     shown.until("DETAILS");
     shown.type_keys("q");
@@ -243,16 +250,6 @@ fn a_line_without_a_size_gets_its_card_at_once_and_no_question() {
     let took = shown.until("==== R repeat");
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert!(!shown.all.contains(&0x1b) && shown.all.len() <= 700, "{}", shown.all.len());
-}
-
-trait Zero {
-    fn default_zero() -> Self;
-}
-
-impl Zero for PtySize {
-    fn default_zero() -> Self {
-        Self { rows: 0, cols: 0, pixel_width: 0, pixel_height: 0 }
-    }
 }
 
 /// What a program has used of the processors, in clock ticks of 10 ms, once it has ended and before its parent has asked.
@@ -474,6 +471,7 @@ fn only_the_allowed_sequences_are_written() {
         let allowed = match last {
             "H" => true,
             "J" => parameters == "2",
+            "K" => parameters.is_empty(),
             "h" | "l" => parameters == "?25",
             "m" => parameters.split(';').all(|p| ["0", "1", "7", "31", "32", "33", "36", "37"].contains(&p)),
             "]" => ["9;0", "14;0", "13"].contains(&parameters),

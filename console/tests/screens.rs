@@ -1,7 +1,7 @@
 //! What every screen says: at every size, as card, as banner and as service status. Reviewed by eye; `INSTA_UPDATE=always` writes the
 //! pictures anew, those in the documents as well.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use common::*;
 use console::banner::StatusScreen;
 use console::snapshot::*;
-use console::{Liveness, Screen, Snapshot, View, banner, card, draw, render_text, text_of};
+use console::{Liveness, Screen, View, banner, bytes_between, card, card_of, draw, render_text, text_of};
 
 #[test]
 fn every_picture_looks_as_it_was_approved() {
@@ -208,4 +208,36 @@ fn an_unsynchronised_clock_is_marked_and_no_countdown_is_shown() {
     let text = render_text(&s, 80, 24, false, now);
     assert!(text.contains("10:55:15Z? -+"));
     assert!(text.contains("Expires 2026-11-30 22:10Z if nobody approves it."));
+}
+
+#[test]
+fn every_frame_tick_and_card_keeps_its_byte_budget() {
+    for picture in pictures() {
+        let (name, s) = (picture.name, &picture.snapshot);
+        for boxes in [false, true] {
+            let view = View { boxes, ..picture.view.clone() };
+            let frame = draw(s, &view, (80, 24));
+            let bytes = bytes_between(None, &frame).len();
+            let big = s.pairing_code.is_some() && text_of(&frame).contains("##");
+            // A log is as long as its lines.
+            let full = big || view.screen == Screen::Log;
+            assert!(bytes <= if full { 3072 } else { 2048 }, "{name}: {bytes}");
+            let mut later = view;
+            later.now.boot_ms += 1000;
+            later.now.wall += jiff::SignedDuration::from_secs(1);
+            let tick = bytes_between(Some(&frame), &draw(s, &later, (80, 24))).len();
+            assert!(tick <= 60, "{name}: {tick}");
+            assert_eq!(bytes_between(Some(&frame), &frame), b"", "{name}");
+        }
+        // The longest are of a join that failed, with three rows of somebody else's words.
+        let card = card_of(s, &picture.view).replace('\n', "\r\n").len();
+        let most = if picture.view.screen != Screen::Main {
+            1840
+        } else if name.starts_with("S8") {
+            760
+        } else {
+            700
+        };
+        assert!(card <= most, "{name}: {card}");
+    }
 }

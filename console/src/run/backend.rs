@@ -1,6 +1,6 @@
 //! The thin `Backend` between our buffers and the terminal: which bytes may be written at all.
 //!
-//! Those are `CUP`, `ED 2`, `SGR` with reset, bold, reverse and five colours, hide and show of the cursor, `ESC[13]` on a virtual
+//! Those are `CUP`, `ED 2`, `EL`, `SGR` with reset, bold, reverse and five colours, hide and show of the cursor, `ESC[13]` on a virtual
 //! terminal, printable ASCII and eight box characters. An unchanged frame writes nothing. ratatui's own `Terminal` is not used:
 //! it asks for the cursor position, and its diff cannot be told that somebody else wrote to the screen.
 
@@ -28,6 +28,7 @@ pub(crate) struct Cells {
     size: Size,
     cursor: Position,
     pen: Option<Pen>,
+    next: Option<(u16, u16)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,11 +42,33 @@ struct Pen {
 
 impl Cells {
     pub(crate) fn new(size: Size) -> Self {
-        Self { bytes: Vec::new(), size, cursor: Position::new(0, 0), pen: None }
+        Self { bytes: Vec::new(), size, cursor: Position::new(0, 0), pen: None, next: None }
     }
 
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
+    }
+
+    /// Where the next printed character goes, if that is known.
+    fn go_to(&mut self, x: u16, y: u16) {
+        if self.next != Some((x, y)) {
+            let _ = queue!(self.bytes, MoveTo(x, y));
+        }
+    }
+
+    fn print(&mut self, x: u16, y: u16, cell: &Cell) {
+        self.go_to(x, y);
+        self.pen(cell);
+        let _ = queue!(self.bytes, Print(printable(cell.symbol())));
+        self.next = Some((x + 1, y));
+    }
+
+    /// Erases the rest of a row, in the plain colours.
+    fn erase_row_from(&mut self, x: u16, y: u16) {
+        self.go_to(x, y);
+        self.pen(&Cell::EMPTY);
+        let _ = queue!(self.bytes, Clear(Erase::UntilNewLine));
+        self.next = Some((x, y));
     }
 
     fn pen(&mut self, cell: &Cell) {
@@ -93,14 +116,8 @@ impl Backend for Cells {
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
-        let mut next = None;
         for (x, y, cell) in content {
-            if next != Some((x, y)) {
-                let _ = queue!(self.bytes, MoveTo(x, y));
-            }
-            self.pen(cell);
-            let _ = queue!(self.bytes, Print(printable(cell.symbol())));
-            next = Some((x + 1, y));
+            self.print(x, y, cell);
         }
         Ok(())
     }
@@ -122,11 +139,13 @@ impl Backend for Cells {
     fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> Result<(), Infallible> {
         self.cursor = position.into();
         let _ = queue!(self.bytes, MoveTo(self.cursor.x, self.cursor.y));
+        self.next = None;
         Ok(())
     }
 
     fn clear(&mut self) -> Result<(), Infallible> {
         self.pen = None;
+        self.next = None;
         let _ = self.bytes.write_all(b"\x1b[0m");
         let _ = queue!(self.bytes, Clear(Erase::All));
         Ok(())
@@ -194,7 +213,6 @@ impl<'tty> Painter<'tty> {
             self.shown = Some(next.clone());
         } else {
             self.tty.discard_output();
-            self.cells.pen = None;
             self.shown = None;
         }
         Ok(())
@@ -208,27 +226,57 @@ pub fn bytes_between(shown: Option<&Buffer>, next: &Buffer) -> Vec<u8> {
     cells.take()
 }
 
+/// A run of so many blanks is erased rather than written, and one of so many that are erased already is jumped over: what the
+/// sequences for it cost.
+const ERASE: u16 = 16;
+const JUMP: u16 = 9;
+
+/// How many plain blanks a row begins with.
+fn blanks(row: &[&Cell]) -> u16 {
+    let plain = |cell: &&&Cell| cell.symbol() == " " && cell.modifier.is_empty() && cell.fg == Color::Reset;
+    u16::try_from(row.iter().take_while(plain).count()).unwrap_or(0)
+}
+
 /// The bytes from one picture to the next.
 fn frame(cells: &mut Cells, shown: Option<&Buffer>, next: &Buffer, park: Option<(u16, u16)>) {
     cells.size = Size::new(next.area.width, next.area.height);
+    // Whoever else writes to the terminal moves its cursor and leaves colours behind.
+    (cells.pen, cells.next) = (None, None);
     let last = (next.area.width.saturating_sub(1), next.area.height.saturating_sub(1));
     let known = shown.filter(|shown| shown.area == next.area);
     if known.is_none() {
         let Ok(()) = cells.clear();
     }
-    let all = (0..next.area.height).flat_map(|y| (0..next.area.width).map(move |x| (x, y)));
-    // The very last cell is never written: some terminals scroll.
-    let changed: Vec<(u16, u16, &Cell)> = all
-        .filter(|at| *at != last || last == (0, 0))
-        .filter_map(|at| {
-            let cell = next.cell(at)?;
-            (known.and_then(|known| known.cell(at)) != Some(cell)).then_some((at.0, at.1, cell))
-        })
-        .collect();
-    if changed.is_empty() {
+    let at = |x, y| known.and_then(|known| known.cell((x, y)));
+    // Written whole, a row's blanks are erased and jumped over: a third of the bytes, and nothing of what was there stays.
+    let whole = known.is_none_or(|known| known.content.iter().all(|cell| cell.symbol().is_empty()));
+    let mut any = false;
+    for y in 0..next.area.height {
+        let row: Vec<&Cell> = (0..next.area.width).filter_map(|x| next.cell((x, y))).collect();
+        let mut erased = false;
+        let mut x = 0;
+        while let Some(cell) = row.get(usize::from(x)) {
+            let blanks = if whole { blanks(&row[usize::from(x)..]) } else { 0 };
+            if blanks >= if erased { JUMP } else { ERASE } {
+                if !erased {
+                    cells.erase_row_from(x, y);
+                    erased = true;
+                }
+                x += blanks;
+                any = true;
+                continue;
+            }
+            // The very last cell is never written: some terminals scroll.
+            if ((x, y) != last || last == (0, 0)) && at(x, y) != Some(*cell) {
+                cells.print(x, y, cell);
+                any = true;
+            }
+            x += 1;
+        }
+    }
+    if !any {
         return;
     }
-    let Ok(()) = cells.draw(changed.into_iter());
     if let Some((x, y)) = park {
         let Ok(()) = cells.set_cursor_position((x, y));
     }
@@ -280,6 +328,24 @@ mod tests {
             "clock: {}",
             bytes_between(Some(&first), &second).len()
         );
+    }
+
+    #[test]
+    fn a_whole_frame_repairs_whatever_was_written_between_also_colours_and_a_scrolled_screen() {
+        let (snapshot, view) = pending();
+        let buffer = draw(&snapshot, &view, (80, 24));
+        let mut screen = vt100::Parser::new(24.try_into().unwrap(), 80.try_into().unwrap(), 0);
+        screen.process(&bytes_between(None, &buffer));
+        let before = screen.screen().contents_formatted();
+        screen
+            .process(b"\x1b[7;31mBUG: soft lockup\r\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\nand on");
+        assert_ne!(screen.screen().contents_formatted(), before);
+        let mut forgotten = buffer.clone();
+        for cell in &mut forgotten.content {
+            cell.set_symbol("");
+        }
+        screen.process(&bytes_between(Some(&forgotten), &buffer));
+        assert_eq!(screen.screen().contents_formatted(), before);
     }
 
     #[test]
