@@ -219,8 +219,8 @@ fn every_frame_tick_and_card_keeps_its_byte_budget() {
             let frame = draw(s, &view, (80, 24));
             let bytes = bytes_between(None, &frame).len();
             let big = s.pairing_code.is_some() && text_of(&frame).contains("##");
-            // A log is as long as its lines.
-            let full = big || view.screen == Screen::Log;
+            // The log and the details are as long as what they list.
+            let full = big || matches!(view.screen, Screen::Log | Screen::Details);
             assert!(bytes <= if full { 3072 } else { 2048 }, "{name}: {bytes}");
             let mut later = view;
             later.now.boot_ms += 1000;
