@@ -164,6 +164,14 @@ fn two_disks_that_say_they_are_one_cannot_be_assigned() {
 }
 
 #[test]
+fn a_serial_number_alone_is_no_key_and_two_disks_may_have_the_same() {
+    let i = two(&["ID_SERIAL_SHORT=A1", "disk/by-id/ata-X_A1"], &["ID_SERIAL_SHORT=A1"]).probe();
+    assert_eq!(i.disks.iter().map(|d| d.serial.as_deref()).collect::<Vec<_>>(), [Some("A1"); 2]);
+    assert_eq!(texts(&disk(&i, "sda").keys), ["/dev/disk/by-id/ata-X_A1"]);
+    assert!(disk(&i, "sdb").keys.is_empty());
+}
+
+#[test]
 fn a_link_that_two_disks_claim_is_nobodys() {
     let i = two(&["disk/by-id/virtio-same", "disk/by-id/virtio-a"], &["disk/by-id/virtio-same"]).probe();
     assert_eq!(texts(&disk(&i, "sda").keys), ["/dev/disk/by-id/virtio-a"]);

@@ -102,7 +102,7 @@ fn a_lone_backup_table_and_two_signatures_are_named_when_wipefs_is_there_and_unk
         ("gpt-pmbr-primary-zeroed", &["PMBR", "gpt"]),
         ("ambivalent-ext4-over-zfs", &["ext4", "zfs_member"]),
     ] {
-        let Some(image) = images().iter().find(|image| image.name == name) else { return };
+        let Some(image) = support::images::image(name) else { return };
         let disks = Disks::new(&[&image.contents]);
         assert_eq!(texts(&disks.probe(Names::None)[0].0.holds), ["unknown-data"], "{name}");
         if wipefs(&disks.file(0)).is_none() {

@@ -195,6 +195,52 @@ fn a_captured_tree_is_read_without_a_socket_to_the_kernel_and_without_another_pr
     assert!(count("openat2(") > 20 && count("openat2(") == count("RESOLVE_IN_ROOT"));
 }
 
+#[test]
+fn this_machine_is_read_without_a_file_opened_for_writing_or_alone() {
+    let room = room();
+    let trace = room.path().join("trace");
+    let mut command = Command::new("strace");
+    command.args([
+        "-f",
+        "-qq",
+        "-e",
+        "trace=open,openat,openat2,creat,ioctl,mount,unlink,rename,init_module",
+    ]);
+    command.arg("-o").arg(&trace).arg(env!("CARGO_BIN_EXE_stratum-join")).args(["probe", "--output", "json"]);
+    if tool(&mut command).is_none() {
+        return;
+    }
+    let trace = std::fs::read_to_string(trace).unwrap();
+    // The terminal is asked for its width by the table alone; a disk is asked for nothing.
+    for word in [
+        "O_WRONLY", "O_RDWR", "O_CREAT", "O_EXCL", "O_TRUNC", "creat(", "ioctl(", "mount(", "unlink",
+        "rename",
+    ] {
+        let found: Vec<&str> = trace.lines().filter(|l| l.contains(word) && !is_of_wipefs(l)).collect();
+        assert!(found.is_empty(), "{word}: {found:?}");
+    }
+    assert!(trace.lines().count() > 50);
+}
+
+/// `wipefs` asks a disk how large it is.
+fn is_of_wipefs(line: &str) -> bool {
+    ["BLKGETSIZE64", "BLKSSZGET", "BLKPBSZGET", "BLKIOOPT", "BLKIOMIN", "BLKALIGNOFF", "CDROM_GET_CAPABILITY"]
+        .iter()
+        .any(|name| line.contains(name))
+}
+
+#[test]
+fn one_look_at_a_captured_tree_is_what_every_look_at_it_is() {
+    let root = room();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stratum-join"));
+        let out = command.args(["probe", "--output", "json", "--root"]).arg(root.path()).args(args).output();
+        out.unwrap().stdout
+    };
+    assert!(!run(&[]).is_empty());
+    assert_eq!(run(&["--once"]), run(&[]));
+}
+
 /// `stratum-join probe --root ROOT --capture DIR`, with more arguments.
 fn capture(root: &Path, dir: &Path, more: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stratum-join"));

@@ -107,16 +107,24 @@ pub struct Image {
     pub contents: Contents,
 }
 
+/// Where they are; none, after a word of why, where they are not.
+fn paths() -> Vec<PathBuf> {
+    let Some(data) = hwdata() else { return Vec::new() };
+    let dirs = ["util-linux/blkid/images", "derived"];
+    let all = dirs.iter().flat_map(|dir| super::files(&data.join(dir)));
+    all.filter(|path| path.extension().is_some_and(|e| e == "xz")).collect()
+}
+
+/// One of them.
+pub fn image(name: &str) -> Option<Image> {
+    unpack(&paths().into_iter().find(|path| path.ends_with(format!("{name}.img.xz")))?)
+}
+
 /// All of them, read once. Empty, after a word of why, where they are not.
 pub fn images() -> &'static [Image] {
     static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
     IMAGES.get_or_init(|| {
-        let Some(data) = hwdata() else { return Vec::new() };
-        let mut paths: Vec<PathBuf> = ["util-linux/blkid/images", "derived"]
-            .iter()
-            .flat_map(|dir| super::files(&data.join(dir)))
-            .filter(|path| path.extension().is_some_and(|e| e == "xz"))
-            .collect();
+        let mut paths = paths();
         paths.sort();
         let halves: Vec<_> = paths.chunks(paths.len().div_ceil(2).max(1)).collect();
         let read = |paths: &[PathBuf]| paths.iter().map(|path| unpack(path)).collect::<Option<Vec<_>>>();
