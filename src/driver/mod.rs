@@ -289,6 +289,11 @@ impl Driver {
                 asked.answer(Ok(()));
                 self.feed(Event::Retry);
             }
+            // One that is under way is the answer too.
+            Op::Check if actions.check => {
+                asked.answer(Ok(()));
+                self.feed(Event::Check);
+            }
             Op::Identify if actions.identify => self.performer.identify(asked),
             Op::Retry | Op::Check | Op::Identify => asked.answer(Err("not now".to_owned())),
         }

@@ -44,9 +44,9 @@ impl Checks {
         self.last.as_deref()
     }
 
-    /// Whether it is being looked at.
-    pub fn is_busy(&self) -> bool {
-        self.busy
+    /// Whether it is being looked at, and somebody waits for that or nothing else is known.
+    pub fn is_awaited(&self) -> bool {
+        self.busy && (self.asked || self.last.is_none())
     }
 }
 
@@ -55,7 +55,7 @@ impl Checks {
 impl Turn {
     /// An operator asks. A look that is under way is the answer.
     pub(super) fn check(&mut self) {
-        if self.s.v.request.is_some() && self.s.d.joined.is_none() {
+        if self.s.can_check() {
             self.s.v.checks.asked = true;
             self.look_at_way();
         }

@@ -649,6 +649,11 @@ impl State {
         stopped || main || helper || prepare
     }
 
+    /// Whether the way to a founder can be looked at: there is one to look for, and a member does not look any more.
+    pub fn can_check(&self) -> bool {
+        self.d.joined.is_none() && self.v.request.is_some()
+    }
+
     /// Waits for a person: no request, or a refusal that only a person can clear.
     pub fn is_parked(&self) -> bool {
         self.v.request.is_none() || self.d.stop.as_ref().is_some_and(|stop| !stop.looks_out())

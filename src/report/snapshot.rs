@@ -152,7 +152,7 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
 /// What the keys of the console can do now.
 pub fn actions(state: &State, facts: &Facts) -> shown::Actions {
     let open = facts.control && state.d.joined.is_none();
-    shown::Actions { retry: open && state.can_retry(), check: false, identify: open && facts.light }
+    shown::Actions { retry: open && state.can_retry(), check: open && state.can_check(), identify: open && facts.light }
 }
 
 /// What the diagnosis found says more than how the last call ended.
@@ -292,8 +292,9 @@ fn network(state: &State, facts: &Facts) -> shown::Network {
         primary: nics.first().cloned(),
         nics: nics.iter().skip(1).cloned().collect(),
         checks: match state.v.checks.last() {
+            // Who asked sees that something happens.
+            _ if state.v.checks.is_awaited() => rows::running(),
             Some(found) => found.checks(),
-            None if state.v.checks.is_busy() => rows::running(),
             None => Vec::new(),
         },
         failing_since_mono: trouble.map(|t| t.since_ms),
