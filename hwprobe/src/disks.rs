@@ -249,12 +249,12 @@ impl World<'_> {
         let serial = identity::serial(&mut facts, dev, udev, wwn.as_deref().ok());
         let serial = facts.keep("serial", serial);
         let wwn = facts.keep("wwn", wwn).and_then(|w| facts.text("wwn", w.as_bytes()));
-        let (names, name) = match dev.name.starts_with("mmcblk") {
-            false => (["ID_MODEL_ENC", "ID_MODEL"], "device/model"),
-            // The product name of a card's or an eMMC's CID (drivers/mmc/core).
-            true => (["ID_NAME", "ID_NAME"], "device/name"),
-        };
-        let model = self.label(&mut facts, udev, "model", &names, &file(name));
+        // The product name of a card's or an eMMC's CID (drivers/mmc/core); udev has it, too, with `_` for what is no letter.
+        let card = dev.name.starts_with("mmcblk").then(|| self.roots.read(&file("device/name")).ok());
+        let card = card.flatten().and_then(|name| facts.text("model", &collapse(&name)));
+        let model = card.ok_or(Missing::Absent).or_else(|_| {
+            self.label(&mut facts, udev, "model", &["ID_MODEL_ENC", "ID_MODEL"], &file("device/model"))
+        });
         let model = facts.keep("model", model);
         // A virtio device's `vendor` is a PCI number, not a name.
         let vendor =

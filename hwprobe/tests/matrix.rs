@@ -104,9 +104,9 @@ fn a_disk_that_has_no_page_of_identifiers_has_not_gone_away() {
 fn the_model_of_a_card_is_its_product_name() {
     let t = Tree::bare();
     t.disk("mmcblk0", "179:0", 8)
-        .put("sys/block/mmcblk0/device/name", "SD32G\n")
-        .udev("179:0", &["ID_SERIAL=0x1"]);
-    assert_eq!(disk(&t.probe(), "mmcblk0").model.as_deref(), Some("SD32G"));
+        .put("sys/block/mmcblk0/device/name", "SD32!\n")
+        .udev("179:0", &["ID_SERIAL=0x1", "ID_NAME=SD32_"]);
+    assert_eq!(disk(&t.probe(), "mmcblk0").model.as_deref(), Some("SD32!"));
 }
 
 #[test]
