@@ -13,6 +13,7 @@ use super::{END, Tree, hwdata};
 
 /// Contents are kept in pieces of so many bytes, those of zeros left out.
 const PIECE: usize = 4096;
+static ZERO: [u8; PIECE] = [0; PIECE];
 
 /// The contents of a disk: everything that no piece has is zero.
 #[derive(Clone, Debug, Default)]
@@ -156,7 +157,8 @@ fn unpack(path: &Path) -> Option<Image> {
             break;
         }
         for (k, piece) in buffer[..n].chunks(PIECE).enumerate() {
-            if piece.iter().any(|byte| *byte != 0) {
+            // Comparing whole pieces: two gigabytes go through here, mostly zeros.
+            if ZERO[..piece.len()] != *piece {
                 contents.pieces.push((contents.size + (k * PIECE) as u64, piece.to_vec()));
             }
         }
