@@ -131,6 +131,9 @@ fn rows(s: &Snapshot, screen: StatusScreen) -> Option<Vec<String>> {
         State::NeedsUpgrade if facts::upgrade_stands(s) => out.extend(ours(s)),
         State::NeedsUpgrade | State::Registering => {
             out.extend(s.fault.iter().flat_map(|fault| foreign(fault.message.as_str())));
+            if facts::refused_for_now(s) {
+                out.extend(ours(s));
+            }
         }
         State::Refused | State::Expired | State::Rejected | State::IdentityFailed => {
             out.extend(s.fault.iter().flat_map(|fault| foreign(fault.message.as_str())));
@@ -168,6 +171,7 @@ fn first_row(s: &Snapshot, word: fn(&str) -> String) -> String {
     let text = match s.state {
         State::Starting if facts::nobody_asked(s) => word(s.headline.as_str()),
         State::Starting if s.cluster.endpoint.is_empty() => word("starting"),
+        State::Registering if facts::refused_for_now(s) => refused(s, word),
         State::Starting | State::Registering => registering(s, word),
         State::Pending => match since(s) {
             Some(at) => format!("{} since {at}", word("waiting for approval")),

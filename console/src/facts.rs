@@ -55,6 +55,7 @@ pub(crate) fn headline(s: &Snapshot, now: &Now) -> Headline {
     match s.state {
         State::Starting if nobody_asked(s) => say(Tag::Act, s.headline.as_str().to_uppercase()),
         State::Starting => say(Tag::Running, "STARTING".into()),
+        State::Registering if refused_for_now(s) => refused_headline(s),
         State::Registering => match retry_in(s, now) {
             Some(left) if s.fault.is_some() => {
                 say(Tag::Trouble, format!("REGISTERING WITH THE CLUSTER, NEXT TRY IN {left}"))
@@ -95,6 +96,12 @@ pub(crate) fn nobody_asked(s: &Snapshot) -> bool {
         && s.cluster.endpoint.is_empty()
         && !s.next.is_empty()
         && !s.headline.is_empty()
+}
+
+/// True when the cluster answers that it takes no machine now. The agent goes on registering; to a person it is a refusal with an end.
+pub(crate) fn refused_for_now(s: &Snapshot) -> bool {
+    let code = s.fault.as_ref().map(|fault| fault.code.as_str());
+    s.state == State::Registering && matches!(code, Some("JOIN_QUEUE_FULL" | "UPGRADE_RUNNING"))
 }
 
 /// True when the fault is one of the upgrade's own steps, not one of the way to the cluster.
@@ -215,7 +222,7 @@ pub(crate) fn fact(s: &Snapshot, now: &Now) -> Fact {
         _ => match &s.pairing_code {
             Some(code) => fact(format!("pairing code {code}"), String::new()),
             None => match retry_in(s, now) {
-                Some(left) if s.state == State::Refused => fact(format!("next try in {left}"), left),
+                Some(left) if s.state == State::Refused || refused_for_now(s) => fact(format!("next try in {left}"), left),
                 _ => Fact::default(),
             },
         },

@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, World, wait};
 const NOT_NOW: &str = "{\"ok\":false,\"error\":\"not now\"}";
 
 /// Sends one request; gives the answer, or nothing when nobody listens.
-fn say(world: &World, op: &str) -> Option<String> {
+pub fn say(world: &World, op: &str) -> Option<String> {
     let mut stream = UnixStream::connect(world.machine.path("run/stratum-join/control.sock")).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     writeln!(stream, "{{\"v\":1,\"op\":\"{op}\"}}").unwrap();

@@ -62,6 +62,7 @@ fn of(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
 fn main(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
     match s.state {
         State::Starting | State::Registering if network_opens(s, view) => network::page(s, view, width),
+        State::Registering if facts::refused_for_now(s) => stopped::refused(s, view, width),
         State::Starting | State::Registering => journey::registering(s, view, width, room),
         State::Pending => journey::pending(s, view, width),
         State::NeedsUpgrade if facts::upgrade_failed(s) => stopped::upgrade(s, view, width),

@@ -92,6 +92,10 @@ fn refused() -> Vec<Picture> {
         ),
     ];
     for picture in &mut all {
+        // The agent goes on registering while the cluster takes nobody.
+        if picture.snapshot.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::Transient) {
+            picture.snapshot.state = State::Registering;
+        }
         let retry = picture.snapshot.fault.as_ref().is_some_and(|fault| {
             fault.retry_at_mono.is_some() || matches!(fault.code.as_str(), "RELEASE_MISMATCH")
         });
