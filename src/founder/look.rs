@@ -56,7 +56,7 @@ impl Client {
         let call = channel.call(Call::get("/v1/join", Mismatch::UrlPin, SMALL));
         let answer = match timeout(time, call).await {
             Err(_) => {
-                let detail = format!("it gives no answer within {} s", time.as_secs().max(1));
+                let detail = format!("it gives no answer within {} s", time.as_millis().div_ceil(1_000));
                 Err(Fault::new(Code::AddressUnreachable, detail))
             }
             Ok(reply) => reply.and_then(|reply| {

@@ -80,7 +80,7 @@ pub(super) fn founder(facts: &Facts) -> Option<Row> {
         ),
         (Code::AddressUnreachable, _) => Row::failed(
             name,
-            format!("the founder takes the request, then: {}", fault.detail),
+            format!("the founder does not answer the request: {}", fault.detail),
             &["The founder itself: it may hang or be overloaded."],
         ),
         _ => Row::failed(name, format!("something else answers there: {}", fault.detail), &[portal]),

@@ -29,7 +29,7 @@ const SMALLER: Duration = Duration::from_millis(1_200);
 /// Sizes of IP packets that are tried, in bytes: IPv6's least, tunnels, PPPoE, Ethernet.
 const SIZES: [u16; 5] = [1_280, 1_400, 1_440, 1_480, 1_500];
 /// For the answer of the founder.
-const ANSWER: Duration = Duration::from_secs(4);
+const ANSWER: Duration = Duration::from_millis(3_500);
 
 impl Run {
     /// How good the line is. Last of all: a founder counts connections, and one too many would be taken for a fault of the way.

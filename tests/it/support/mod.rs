@@ -6,8 +6,10 @@ pub mod helper;
 pub mod invariants;
 pub mod joiner;
 pub mod leaks;
+pub mod netlab;
 pub mod operator;
 pub mod raw_tls;
+pub mod screen;
 pub mod told;
 pub mod wait;
 
@@ -48,6 +50,8 @@ pub struct Machine {
     /// The agent does no privileged verb itself.
     pub through_helper: bool,
     boots: u32,
+    /// Runs the agent elsewhere: a program and its arguments, before the agent's own.
+    pub through: Vec<std::ffi::OsString>,
 }
 
 /// A founder and a machine.
@@ -71,7 +75,7 @@ impl Machine {
         fs::create_dir(&etc).unwrap();
         fs::write(etc.join("os-release"), format!("VERSION_ID=\"{RELEASE}\"\n")).unwrap();
         firstboot::install(root.path());
-        Self { root, agent: None, env: Vec::new(), args: Vec::new(), through_helper: false, boots: 0 }
+        Self { root, agent: None, env: Vec::new(), args: Vec::new(), through_helper: false, boots: 0, through: Vec::new() }
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
@@ -119,7 +123,14 @@ impl Machine {
     pub fn start_with<S: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = S>) {
         assert!(self.agent.is_none(), "the agent runs already");
         let log = File::options().create(true).append(true).open(self.path("agent.log")).unwrap();
-        let mut command = Command::new(bin("stratum-join"));
+        let mut command = match self.through.split_first() {
+            Some((program, args)) => {
+                let mut command = Command::new(program);
+                command.args(args).arg(bin("stratum-join"));
+                command
+            }
+            None => Command::new(bin("stratum-join")),
+        };
         command.arg("agent").arg("--root").arg(self.root.path());
         if !self.through_helper {
             command.arg("--firstboot").arg(self.path("firstboot"));
