@@ -13,6 +13,9 @@ pub mod signature;
 pub mod verify;
 pub mod version;
 
+#[cfg(test)]
+mod release_tests;
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -231,7 +231,3 @@ fn no_form(manifest: &Manifest, form: Form) -> Refusal {
         format!("Install from the {release} ISO."),
     )
 }
-
-#[cfg(test)]
-#[path = "verify_tests.rs"]
-mod tests;

@@ -140,6 +140,13 @@ impl SecretKey {
     }
 }
 
+/// Its number and nothing of the secret.
+impl std::fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SecretKey({})", self.id)
+    }
+}
+
 /// Makes `out/<name>.key` (0600) and `out/<name>.pub`; neither may be there.
 pub fn keygen(out: &Path, name: &str) -> anyhow::Result<(SecretKey, PathBuf)> {
     if name.is_empty() || name.starts_with('.') || name.contains('/') {

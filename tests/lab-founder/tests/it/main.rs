@@ -7,6 +7,7 @@ mod faults;
 mod lifecycle;
 mod network;
 mod registration;
+mod release;
 mod reports;
 mod restart;
 mod support;
