@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: our figures, each beside its target, and beside peers measured in the same run where there are some.
 
+mod console;
 mod contest;
 mod hwprobe;
 mod join;
@@ -33,6 +34,8 @@ enum What {
     Join(join::Args),
     /// The hardware probe beside lsblk, ip and lshw
     Hwprobe(hwprobe::Args),
+    /// The status screen: what it costs while a machine waits, how soon it shows a change
+    Console(console::Args),
 }
 
 /// Builds, measures, prints.
@@ -41,6 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         None => join::run(&args.join),
         Some(What::Join(args)) => join::run(args),
         Some(What::Hwprobe(args)) => hwprobe::run(args),
+        Some(What::Console(args)) => console::run(args),
     }
 }
 

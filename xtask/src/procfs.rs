@@ -18,6 +18,20 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
     Ok(Memory { peak_kib: value("VmHWM")?, now_kib: value("VmRSS")? })
 }
 
+/// What the threads of one process have used of the processors, nanoseconds: the first number of each thread's `schedstat` (kernel:
+/// Documentation/scheduler/sched-stats.rst). Of threads that have ended nothing is counted.
+pub(crate) fn cpu_ns(pid: u32) -> Result<u64> {
+    let tasks = format!("/proc/{pid}/task");
+    let mut sum = 0;
+    for task in std::fs::read_dir(&tasks).context(tasks)? {
+        let path = task?.path().join("schedstat");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let first = text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok());
+        sum += first.with_context(|| format!("{} has no number", path.display()))?;
+    }
+    Ok(sum)
+}
+
 /// How often the threads of one process went to sleep by themselves: one for each time one of them was woken.
 #[derive(Default)]
 pub(crate) struct Sleeps {
@@ -94,6 +108,7 @@ mod tests {
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.peak_kib >= memory.now_kib && memory.now_kib > 0);
         assert!(!by_thread(std::process::id()).unwrap().is_empty());
+        assert!(cpu_ns(std::process::id()).unwrap() > 0);
     }
 
     #[test]
