@@ -180,6 +180,8 @@ enum Layout {
     Over,
     /// The second at the end of the first.
     AtTheEnd,
+    /// The first at the end of a disk that is larger, and zeros otherwise.
+    Behind,
     /// The first moved away from the start of a disk that is larger.
     Shifted(u64),
     /// The first cut.
@@ -192,6 +194,7 @@ fn layout() -> impl Strategy<Value = Layout> {
     prop_oneof![
         Just(Layout::Over),
         Just(Layout::AtTheEnd),
+        Just(Layout::Behind),
         (1..20_000_u64).prop_map(|sectors| Layout::Shifted(sectors * 512)),
         (1..20_000_u64).prop_map(|sectors| Layout::Cut(sectors * 512)),
         proptest::collection::vec(any::<u8>(), 1..2048).prop_map(Layout::OverNoise),
@@ -203,6 +206,10 @@ fn build(first: &Contents, second: &Contents, layout: &Layout) -> Contents {
     match layout {
         Layout::Over => first.clone().resize(size).lay(0, second),
         Layout::AtTheEnd => first.clone().resize(size).lay(size - second.size, second),
+        Layout::Behind => {
+            let before = 3 * END as u64;
+            Contents::zeros(before + first.size).lay(before, first)
+        }
         Layout::Shifted(by) => Contents::zeros(first.size + 2 * by).lay(*by, first),
         Layout::Cut(to) => first.clone().resize(first.size.min(*to)),
         Layout::OverNoise(noise) => {
@@ -229,7 +236,7 @@ proptest! {
         for (a, b, layout) in &picks {
             let (a, b) = (&images[a.index(images.len())], &images[b.index(images.len())]);
             let contents = build(&a.contents, &b.contents, layout);
-            // Cut or moved away from both ends, there can be nothing of it to see. A whole image always shows.
+            // Cut or moved away from an end, there can be nothing of it to see. A whole image always shows.
             let shows = contents.shows();
             let whole = matches!(layout, Layout::Over | Layout::AtTheEnd | Layout::OverNoise(_));
             prop_assert!(shows || !whole, "{} {} {layout:?}", a.name, b.name);
