@@ -263,7 +263,9 @@ fn tiny(canvas: &mut Canvas, s: &Snapshot, view: &View) {
     let state = if named.len() <= cols { named } else { state };
     let mut lines: Vec<String>;
     if let (Some((_, bare)), true) = (&code, rows == 1) {
-        lines = vec![format!("{bare} {state}")];
+        // Half a code is worth nothing.
+        let room = cols.saturating_sub(1).saturating_sub(bare.len() + 1);
+        lines = vec![if room > 1 { format!("{bare} {}", cut(&state, room)) } else { bare.clone() }];
     } else {
         // As many rows of it as leave one for the code and one for the machine.
         let most = rows.saturating_sub(1 + usize::from(code.is_some())).clamp(1, 2);

@@ -222,7 +222,9 @@ pub(crate) fn fact(s: &Snapshot, now: &Now) -> Fact {
         _ => match &s.pairing_code {
             Some(code) => fact(format!("pairing code {code}"), String::new()),
             None => match retry_in(s, now) {
-                Some(left) if s.state == State::Refused || refused_for_now(s) => fact(format!("next try in {left}"), left),
+                Some(left) if s.state == State::Refused || refused_for_now(s) => {
+                    fact(format!("next try in {left}"), left)
+                }
                 _ => Fact::default(),
             },
         },
