@@ -329,7 +329,7 @@ fn files_that_a_user_may_not_read_free_no_disk() {
             machine.put(path, "1\n");
         }
         let old = fs::metadata(machine.at(path)).unwrap().permissions();
-        fs::set_permissions(machine.at(path), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(machine.at(path), Permissions::from_mode(0o000)).unwrap();
         let out = machine.run(&["--output", "json"], Some((&program, NOBODY)));
         fs::set_permissions(machine.at(path), old).unwrap();
         let inventory: Value = serde_json::from_slice(&out.stdout).unwrap();
