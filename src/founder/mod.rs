@@ -9,6 +9,7 @@ mod explain;
 mod look;
 mod problem;
 mod proofs;
+mod release;
 mod transport;
 
 #[cfg(test)]
@@ -72,6 +73,8 @@ struct Channels {
     main: Option<Arc<Channel>>,
     /// Progress and log.
     posts: Option<Arc<Channel>>,
+    /// Files of a release.
+    release: Option<Arc<Channel>>,
 }
 
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, RANGE, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode, Url, redirect};
 use rustls::client::Resumption;
 use rustls::sign::SingleCertAndKey;
@@ -250,6 +250,15 @@ impl Channel {
         let reply = self.receive(&call, response).await?;
         call.crash(When::After);
         Ok(reply)
+    }
+
+    /// Sends a `GET` whose answer the caller reads, times and judges.
+    pub(super) async fn open(&self, call: &Call, range: Option<(u64, u64)>) -> Result<Response, Fault> {
+        let mut request = self.http.get(call.url()?).header(ACCEPT_ENCODING, "identity");
+        if let Some((first, last)) = range {
+            request = request.header(RANGE, format!("bytes={first}-{last}"));
+        }
+        request.send().await.map_err(|error| self.failed(&error, call))
     }
 
     /// Sends, and once more when a kept connection turns out to be dead: the founder may have closed it just now, and every call may be

@@ -4,12 +4,16 @@
 //! engineers link the same checks. Nothing here writes outside the stage, and nothing that was not verified leaves it.
 
 pub mod fault;
+pub mod fetch;
 pub mod keys;
 pub mod manifest;
+pub mod plan;
 pub mod refusal;
 pub mod running;
 pub mod search;
 pub mod signature;
+pub mod source;
+pub mod stage;
 pub mod verify;
 pub mod version;
 

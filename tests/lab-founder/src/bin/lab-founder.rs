@@ -24,6 +24,8 @@ enum Command {
     Run(Run),
     /// Make, sign and check the releases that joiners upgrade to.
     Release(release::cli::Args),
+    /// Serve a release directory over HTTPS, with faults if told. Prints one line of JSON when it is ready: url, ca.
+    Mirror(lab_founder::mirror::Args),
 }
 
 #[derive(clap::Args)]
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => run(args).map(|()| ExitCode::SUCCESS),
         Command::Release(args) => release::cli::run(args),
+        Command::Mirror(args) => args.run().map(|()| ExitCode::SUCCESS),
     };
     match result {
         Ok(code) => code,
