@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{agent, console, diagnose, helper, join, probe, status};
+use super::{agent, console, diagnose, helper, join, probe, release, status};
 
 /// The join agent of a Stratum cluster's node
 #[derive(Debug, Parser)]
@@ -32,6 +32,8 @@ enum JoinCommand {
     Diagnose(diagnose::Args),
     /// Print this machine's hardware as the cluster will be told
     Probe(probe::Args),
+    /// Try the releases that machines upgrade themselves to
+    Release(release::Args),
 }
 
 /// Stratum installer
@@ -60,6 +62,7 @@ impl StratumJoin {
             JoinCommand::Status(args) => status::run(&args),
             JoinCommand::Diagnose(args) => diagnose::run(&args),
             JoinCommand::Probe(args) => probe::run(&args),
+            JoinCommand::Release(args) => release::run(args),
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod diagnose;
 pub mod helper;
 pub mod join;
 pub mod probe;
+pub mod release;
 pub mod secret_args;
 pub mod status;
 

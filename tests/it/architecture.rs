@@ -128,8 +128,29 @@ const RULES: &[Rule] = &[
         never: &["reqwest", "TcpStream", "crate::founder", "crate::driver"],
         but: &[],
     },
-    // One HTTP library in one place, no listener anywhere, one wall clock.
-    Rule { under: "src/", never: &["reqwest"], but: &["src/founder/"] },
+    // One HTTP library in two places (a mirror is no founder: other trust, other addresses, no client key), no listener anywhere, one wall clock.
+    Rule { under: "src/", never: &["reqwest"], but: &["src/founder/", "src/upgrade/source/"] },
+    // What decides about a release decides by values.
+    Rule {
+        under: "src/upgrade/plan/",
+        never: &[
+            "tokio",
+            "std::fs",
+            "std::net",
+            "std::io",
+            "std::thread",
+            "Instant",
+            "rustix",
+            "rand",
+            "ring",
+            "crate::clock",
+            "crate::durable_file",
+        ],
+        but: &[],
+    },
+    // The disk knows no network, and the network no disk.
+    Rule { under: "src/upgrade/stage/", never: &["tokio", "reqwest", "rustls", "std::net"], but: &[] },
+    Rule { under: "src/upgrade/source/", never: &["std::fs", "crate::upgrade::fetch"], but: &[] },
     Rule { under: "src/", never: &["TcpListener"], but: &[] },
     Rule { under: "src/", never: &["SystemTime"], but: &["src/clock.rs"] },
     Rule {

@@ -7,6 +7,7 @@
 mod figures;
 mod writing;
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,25 +100,28 @@ impl Default for Options {
 pub async fn fetch(
     source: Arc<Source>,
     stage: Stage,
-    wants: Vec<FileEntry>,
+    mut wants: Vec<FileEntry>,
     options: Options,
     mut told: impl FnMut(&Progress),
 ) -> Result<Fetched, UpgradeFault> {
+    // Two paths with one content are one file here.
+    let mut known = HashSet::new();
+    wants.retain(|want| known.insert(want.sha256));
     let total = wants.iter().map(|want| want.size).sum();
     let mut figures = Figures::new(total);
     let mut writing = Writing::start(stage, wants.clone(), options.may_clean)
-        .map_err(|text| fault(&source, &Reason::Io(text), |_| String::new(), 0, total))?;
+        .map_err(|text| fault(&source.who(), &Reason::Io(text), |_| String::new(), 0, total))?;
     let ended = run(&source, &mut writing, &wants, &options, &mut figures, &mut told).await;
     let path = |file: usize| wants.get(file).map_or(String::new(), |want| want.path.to_string());
     match ended {
         Ok(()) => {
             let stage = writing.finish().await;
             told(&figures.progress);
-            stage
-                .map(|stage| Fetched { stage, progress: figures.progress })
-                .ok_or_else(|| fault(&source, &Reason::Io("the writer stopped".to_owned()), path, 0, total))
+            stage.map(|stage| Fetched { stage, progress: figures.progress }).ok_or_else(|| {
+                fault(&source.who(), &Reason::Io("the writer stopped".to_owned()), path, 0, total)
+            })
         }
-        Err(reason) => Err(fault(&source, &reason, path, figures.progress.done, total)),
+        Err(reason) => Err(fault(&source.who(), &reason, path, figures.progress.done, total)),
     }
 }
 

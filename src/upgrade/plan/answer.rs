@@ -86,7 +86,10 @@ pub fn meaning(head: &Head, asked: Option<(u64, u64)>, size: u64) -> Meaning {
         206 if head.multipart => Meaning::WrongRange,
         206 => match (head.range, asked) {
             (Some(ContentRange::Bytes { first, last, total }), Some((from, _)))
-                if first <= from && last >= from && total.is_none_or(|total| total == size) && last < size =>
+                if first <= from
+                    && last >= from
+                    && total.is_none_or(|total| total == size)
+                    && last < size =>
             {
                 Meaning::Body { at: first }
             }

@@ -431,7 +431,8 @@ impl Planner {
             self.overdue(now);
         }
         if self.end.is_none() && self.quiet >= QUIET_MS {
-            let reason = self.unreachable.take().map_or(Reason::Stalled(self.last_status), Reason::Unreachable);
+            let reason =
+                self.unreachable.take().map_or(Reason::Stalled(self.last_status), Reason::Unreachable);
             self.fail(reason);
         }
         if self.end.is_none() {

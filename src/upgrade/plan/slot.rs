@@ -75,13 +75,7 @@ impl Slot {
 // === impl Request ===
 
 impl Request {
-    pub(super) fn new(
-        id: StreamId,
-        file: usize,
-        range: Option<(u64, u64)>,
-        end: u64,
-        now: BootMs,
-    ) -> Self {
+    pub(super) fn new(id: StreamId, file: usize, range: Option<(u64, u64)>, end: u64, now: BootMs) -> Self {
         Self { id, file, range, end, pos: None, total: 0, from: 0, last: now, marks: VecDeque::new() }
     }
 

@@ -589,7 +589,9 @@ fn download(
     let right: Vec<Vec<bool>> = sizes
         .iter()
         .enumerate()
-        .map(|(n, size)| (0..chunks(size)).map(|c| have.get(n).and_then(|h| h.get(c)) == Some(&true)).collect())
+        .map(|(n, size)| {
+            (0..chunks(size)).map(|c| have.get(n).and_then(|h| h.get(c)) == Some(&true)).collect()
+        })
         .collect();
     let planner = Planner::new(&wants, &right, streams, random);
     let mut world = World {
@@ -624,7 +626,11 @@ fn download(
         } else {
             world.now += 3;
         }
-        assert!(world.now < 40 * QUIET_MS, "it never ends");
+        if world.now >= 40 * QUIET_MS {
+            // A source that is busy for ever is waited for, for ever: that is no failure.
+            assert!(matches!(tail, Server::Busy), "it never ends");
+            return;
+        }
     };
     let had = |wanted: fn(&Server) -> bool| world.served.iter().any(wanted);
     match end {

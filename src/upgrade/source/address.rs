@@ -95,6 +95,9 @@ fn parse(text: &str, allow_http: bool, redirect: bool) -> Result<Url, String> {
         return no("has a query (?)");
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if authority.is_empty() {
+        return no("names no host");
+    }
     if authority.contains('@') {
         return no("names a user");
     }
@@ -142,7 +145,9 @@ fn never(address: IpAddr) -> Option<&'static str> {
         IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80 => Some("a link-local address"),
         IpAddr::V6(v6) if v6.is_multicast() => Some("a multicast address"),
         // The metadata service of one cloud; those of the others are link-local.
-        IpAddr::V6(v6) if v6 == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254) => Some("a metadata service"),
+        IpAddr::V6(v6) if v6 == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254) => {
+            Some("a metadata service")
+        }
         _ => None,
     }
 }
@@ -161,9 +166,7 @@ fn local(address: IpAddr) -> Option<&'static str> {
 fn inner(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let s = v6.segments();
-    let v4 = |high: u16, low: u16| {
-        IpAddr::V4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
-    };
+    let v4 = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match s {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => v4(high, low),
@@ -207,7 +210,7 @@ mod tests {
             ("https://mirror.example/a\\b", "\\"),
             ("https://mirror.example/a b", "character"),
             ("https://mirror.example/\u{e4}", "character"),
-            ("https:///x", ""),
+            ("https:///x", "host"),
             ("https://[fe80::1%25eth0]/x", "%"),
             ("https://-..-/x", "host"),
             (long.as_str(), "longer"),

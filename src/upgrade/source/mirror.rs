@@ -18,7 +18,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::address::{NotAllowed, Rules, host_of, port_of};
-use super::{CONNECT, End, range_header};
+use super::{CONNECT, End, Reason, UpgradeFault, Who, fault, range_header};
 use crate::clock;
 use crate::durable_file::plain_io;
 
@@ -69,8 +69,21 @@ pub struct Mirror {
 // === impl Mirror ===
 
 impl Mirror {
-    /// Checks the address and prepares the client. `Err` is the rule that refuses, or what is wrong with the authorities.
-    pub fn new(settings: &MirrorSettings) -> Result<Self, End> {
+    /// Checks the address and prepares the client. `Err`: the address is not allowed, or the authorities cannot be used.
+    pub fn new(settings: &MirrorSettings) -> Result<Self, UpgradeFault> {
+        Self::build(settings).map_err(|end| {
+            let reason = match end {
+                End::Refused(rule) => Reason::Refused(rule),
+                End::Tls(why) | End::Clock(why) | End::Connect(why) => Reason::Tls(why),
+                End::Eof | End::Cut => Reason::Stalled(None),
+            };
+            let host = Url::parse(&settings.url).map_or_else(|_| settings.url.clone(), |url| host_of(&url));
+            let who = Who { host, founder: false, manifest: settings.url.clone() };
+            fault(&who, &reason, |_| String::new(), 0, 0)
+        })
+    }
+
+    fn build(settings: &MirrorSettings) -> Result<Self, End> {
         let mut rules = Rules { allow_http: settings.allow_http, local: None };
         let refused = |refused: NotAllowed| End::Refused(refused.0);
         if settings.allow_local {
@@ -140,10 +153,12 @@ impl Mirror {
                 _ => return Ok(response),
             };
             let target = target.and_then(|target| target.to_str().ok());
-            let target = target.and_then(|target| if target.contains("://") {
-                Some(target.to_owned())
-            } else {
-                url.join(target).ok().map(String::from)
+            let target = target.and_then(|target| {
+                if target.contains("://") {
+                    Some(target.to_owned())
+                } else {
+                    url.join(target).ok().map(String::from)
+                }
             });
             at = target.ok_or_else(|| End::Refused(self.redirected(1, "nowhere")))?;
         }
@@ -189,7 +204,11 @@ impl Mirror {
 
     fn tls_end(&self, error: &rustls::Error, connecting: bool) -> End {
         let rustls::Error::InvalidCertificate(certificate) = error else {
-            return if connecting { End::Connect("it does not speak TLS as a mirror must".to_owned()) } else { End::Cut };
+            return if connecting {
+                End::Connect("it does not speak TLS as a mirror must".to_owned())
+            } else {
+                End::Cut
+            };
         };
         let now = clock::wall_ms() / 1000;
         let dates = matches!(
@@ -200,7 +219,8 @@ impl Mirror {
                 | CertificateError::NotValidYetContext { .. }
         );
         if dates && self.trusts_own_clock && now < BUILT {
-            let date = jiff::Timestamp::from_second(now).map_or_else(|_| now.to_string(), |at| at.to_string());
+            let date =
+                jiff::Timestamp::from_second(now).map_or_else(|_| now.to_string(), |at| at.to_string());
             return End::Clock(date.chars().take(10).collect());
         }
         End::Tls(certificate_words(certificate))
@@ -335,7 +355,10 @@ mod tests {
     fn the_client_builds_with_the_systems_roots_and_with_a_file() {
         let mirror = Mirror::new(&settings("https://mirror.example:8443/a/bundle/")).unwrap();
         assert_eq!(mirror.host(), "mirror.example:8443");
-        assert_eq!(mirror.url("payload/manifest.json"), "https://mirror.example:8443/a/bundle/payload/manifest.json");
+        assert_eq!(
+            mirror.url("payload/manifest.json"),
+            "https://mirror.example:8443/a/bundle/payload/manifest.json"
+        );
         for (pem, why) in [
             (&b""[..], "no certificate"),
             (b"hello", "no certificate"),
@@ -343,7 +366,7 @@ mod tests {
             (&[b'x'; 70_000], "64 KiB"),
         ] {
             let with = MirrorSettings { ca_pem: Some(pem.to_vec()), ..settings("https://mirror.example/a") };
-            let Err(End::Tls(found)) = Mirror::new(&with) else { panic!("{why}") };
+            let Err(End::Tls(found)) = Mirror::build(&with) else { panic!("{why}") };
             assert!(found.contains(why), "{found}");
         }
     }

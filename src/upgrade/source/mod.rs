@@ -13,16 +13,21 @@ mod words;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RETRY_AFTER,
+};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub use self::address::check_url;
 pub use self::founder::FounderSource;
 pub use self::mirror::{FounderTime, Mirror, MirrorSettings};
 pub use self::range::{BadRange, ContentRange};
-pub(super) use self::words::fault;
+pub(super) use self::words::{Who, fault};
 use super::fault::UpgradeFault;
+use super::manifest::MANIFEST;
 use super::plan::{End, Head, Reason};
+use super::search::{Answer, Get, Next, Search};
+use super::verify::{Check, Kind, Verified};
 use crate::protocol::wire::Problem;
 
 /// Connecting, TLS included.
@@ -51,7 +56,7 @@ pub enum Source {
 
 /// An answer whose body can be read.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Reply {
     /// What its head says.
     pub head: Head,
     response: reqwest::Response,
@@ -94,15 +99,44 @@ impl Source {
         }
     }
 
+    /// Whom to name in a sentence.
+    pub(super) fn who(&self) -> Who {
+        Who {
+            host: self.host().to_owned(),
+            founder: matches!(self, Source::Founder(_)),
+            manifest: self.url(MANIFEST),
+        }
+    }
+
+    /// Finds the release, and checks its manifest and its signatures: the small requests before any blob.
+    pub async fn release(&self, mut check: Check) -> Result<Verified, UpgradeFault> {
+        check.host = self.host().to_owned();
+        check.url = self.url("").trim_end_matches('/').to_owned();
+        let mut search = Search::new(check);
+        loop {
+            match search.next() {
+                Next::Verdict(verdict) => return Ok((*verdict)?),
+                Next::Get(Get { path, most, fresh }) => {
+                    search.answer(match self.small(&path, most, fresh).await? {
+                        Some(Small { bytes, html }) => {
+                            Answer::Body(bytes, if html { Kind::Html } else { Kind::File })
+                        }
+                        None => Answer::Absent,
+                    });
+                }
+            }
+        }
+    }
+
     /// Asks for a file of the release, or for its bytes from the first to the last named. `path` is of the form of
-    /// [`super::RelPath`]. `Ok` is any answer but a redirect.
-    pub async fn open(&self, path: &str, range: Option<(u64, u64)>, fresh: bool) -> Result<Answer, End> {
+    /// [`super::RelPath`]. `fresh` asks caches in between to look again. `Ok` is any answer but a redirect.
+    pub async fn open(&self, path: &str, range: Option<(u64, u64)>, fresh: bool) -> Result<Reply, End> {
         let response = match self {
             Source::Mirror(mirror) => mirror.get(path, range, fresh).await?,
             Source::Founder(founder) => founder.get(path, range).await?,
         };
         let mut head = head_of(response.status().as_u16(), response.headers());
-        let mut answer = Answer { head: Head::default(), response };
+        let mut answer = Reply { head: Head::default(), response };
         if head.status == 503 {
             head.busy = answer.is_busy().await;
         }
@@ -110,7 +144,7 @@ impl Source {
         Ok(answer)
     }
 
-    /// Fetches a whole file of at most `cap` bytes. `None`: the source has none of that name. `fresh` asks caches in between to look again.
+    /// Fetches a small file whole; of one that is longer than `cap`, a byte more than that. `None`: the source has none of that name.
     /// What may pass is tried a few times, within seconds; a busy source is waited for.
     pub async fn small(&self, path: &str, cap: usize, fresh: bool) -> Result<Option<Small>, UpgradeFault> {
         let (mut tries, mut busy) = (0, 0);
@@ -152,7 +186,9 @@ impl Source {
             404 | 410 => return Ok(None),
             503 if head.busy => return Err(SmallError::Busy(head.retry_after)),
             // Proxies and portals that want a person first.
-            401 | 403 | 407 | 511 => return Err(SmallError::Final(words::not_a_release(self, path))),
+            401 | 403 | 407 | 511 => {
+                return Err(SmallError::Final(words::not_a_release(self.host(), &self.url(path))));
+            }
             408 | 425 | 429 | 500..=599 => {
                 let wait = head.retry_after.map_or(SMALL_WAIT, |secs| Duration::from_secs(secs.clamp(1, 10)));
                 return Err(SmallError::Again(Reason::Status { file: 0, status: head.status }, wait));
@@ -160,18 +196,22 @@ impl Source {
             status => return Err(self.small_final(path, &Reason::Status { file: 0, status })),
         }
         if head.encoded {
-            return Err(SmallError::Final(words::not_a_release(self, path)));
+            return Err(SmallError::Final(words::not_a_release(self.host(), &self.url(path))));
         }
         let whole = Instant::now() + SMALL_WHOLE;
         let mut bytes = Vec::new();
         loop {
             let piece = timeout_at(whole, timeout(SMALL_SILENCE, answer.chunk())).await;
-            let piece = piece.ok().and_then(Result::ok).ok_or_else(|| silent("the answer comes too slowly"))?;
+            let piece =
+                piece.ok().and_then(Result::ok).ok_or_else(|| silent("the answer comes too slowly"))?;
             match piece {
-                Ok(Some(piece)) if bytes.len() + piece.len() > cap => {
-                    return Err(SmallError::Final(words::not_a_release(self, path)));
+                Ok(Some(piece)) => {
+                    bytes.extend_from_slice(&piece);
+                    if bytes.len() > cap {
+                        bytes.truncate(cap + 1);
+                        return Ok(Some(Small { bytes, html: head.html }));
+                    }
                 }
-                Ok(Some(piece)) => bytes.extend_from_slice(&piece),
                 Ok(None) => return Ok(Some(Small { bytes, html: head.html })),
                 Err(_) => return Err(silent("the connection breaks off")),
             }
@@ -183,7 +223,7 @@ impl Source {
     }
 
     fn small_fault(&self, path: &str, reason: &Reason) -> UpgradeFault {
-        words::fault(self, reason, |_| path.to_owned(), 0, 0)
+        fault(&self.who(), reason, |_| path.to_owned(), 0, 0)
     }
 }
 
@@ -194,9 +234,9 @@ enum SmallError {
     Busy(Option<u64>),
 }
 
-// === impl Answer ===
+// === impl Reply ===
 
-impl Answer {
+impl Reply {
     /// The next piece of the body; `None` at its end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, End> {
         self.response.chunk().await.map_err(|_| End::Cut)

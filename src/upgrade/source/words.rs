@@ -1,20 +1,29 @@
 //! Why an attempt failed, in sentences: what happened, what a person can do. Touches nothing.
 
-use super::Source;
 use crate::upgrade::fault::{Code, UpgradeFault};
 use crate::upgrade::plan::Reason;
 use crate::upgrade::stage::size_words;
 
+/// Whom to name.
+pub(in crate::upgrade) struct Who {
+    /// Host, and port where it is not the usual one.
+    pub(super) host: String,
+    /// It is the founder, not a mirror.
+    pub(super) founder: bool,
+    /// Where its manifest is.
+    pub(super) manifest: String,
+}
+
 /// The fault of a reason. `path` names a file by its index; `done` of `total` bytes are verified.
 pub(in crate::upgrade) fn fault(
-    source: &Source,
+    who: &Who,
     reason: &Reason,
     path: impl Fn(usize) -> String,
     done: u64,
     total: u64,
 ) -> UpgradeFault {
-    let host = source.host();
-    let founder = matches!(source, Source::Founder(_));
+    let Who { host, founder, manifest } = who;
+    let founder = *founder;
     match reason {
         Reason::Status { file, status } => UpgradeFault::new(
             Code::SourceStatus,
@@ -28,7 +37,7 @@ pub(in crate::upgrade) fn fault(
         Reason::NotARelease(meaning) => UpgradeFault::new(
             Code::NotARelease,
             format!("{host} did not answer with a Stratum release: {meaning}. A login page or a proxy?"),
-            format!("Open {} from another machine; check proxies.", source.url("payload/manifest.json")),
+            format!("Open {manifest} from another machine; check proxies."),
         ),
         Reason::Stalled(status) => {
             let last = status.map_or(String::new(), |status| format!(" (its last answer was {status})"));
@@ -90,10 +99,10 @@ pub(in crate::upgrade) fn fault(
 }
 
 /// An answer that is none of a release.
-pub(super) fn not_a_release(source: &Source, path: &str) -> UpgradeFault {
+pub(super) fn not_a_release(host: &str, url: &str) -> UpgradeFault {
     UpgradeFault::new(
         Code::NotARelease,
-        format!("{} did not answer with a Stratum release (a login page or a proxy?).", source.host()),
-        format!("Open {} from another machine; check proxies.", source.url(path)),
+        format!("{host} did not answer with a Stratum release (a login page or a proxy?)."),
+        format!("Open {url} from another machine; check proxies."),
     )
 }

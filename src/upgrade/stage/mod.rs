@@ -88,9 +88,8 @@ impl Stage {
         let failed = |what: &'static str| move |errno| StageError::of("opening", what, errno);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(dir, flags, Mode::empty()).map_err(failed("the stage"))?;
-        let sub = |name: &'static str| {
-            rustix::fs::openat(&root, name, flags, Mode::empty()).map_err(failed(name))
-        };
+        let sub =
+            |name: &'static str| rustix::fs::openat(&root, name, flags, Mode::empty()).map_err(failed(name));
         Ok(Self {
             root: dir.to_owned(),
             parts: sub("parts")?,
@@ -215,8 +214,9 @@ impl Stage {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR) => {
                 let sub = if std::ptr::eq(dir, &self.parts) { "parts" } else { "blobs" };
-                std::fs::remove_dir_all(self.root.join(sub).join(name))
-                    .map_err(|e| StageError::Failed(format!("removing {name}: {}", durable_file::plain_io(&e))))
+                std::fs::remove_dir_all(self.root.join(sub).join(name)).map_err(|e| {
+                    StageError::Failed(format!("removing {name}: {}", durable_file::plain_io(&e)))
+                })
             }
             Err(errno) => Err(StageError::of("removing", name, errno)),
         }
@@ -248,7 +248,9 @@ fn take_lock(path: &Path) -> Result<Lock, StageError> {
     let mut tries = 0;
     loop {
         match Lock::take(path) {
-            Err(FileError::Owned { pid, .. }) if pid == std::process::id().to_string() && tries < LOCK_TRIES => {
+            Err(FileError::Owned { pid, .. })
+                if pid == std::process::id().to_string() && tries < LOCK_TRIES =>
+            {
                 tries += 1;
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }

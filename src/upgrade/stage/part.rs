@@ -72,8 +72,7 @@ impl Part {
         let file = match stage.open_own(&stage.parts, &name, OFlags::RDWR)? {
             Some(file) => file,
             None => {
-                let flags =
-                    OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = rustix::fs::openat(&stage.parts, &name, flags, Mode::from_raw_mode(0o600))
                     .map_err(|errno| StageError::of("making", &name, errno))?;
                 File::from(fd)
@@ -109,9 +108,7 @@ impl Part {
     pub(super) fn sync(&mut self, stage: &Stage) -> Result<(), PartError> {
         let _ = stage;
         #[cfg(test)]
-        stage
-            .trouble(super::tests::Op::Sync)
-            .map_err(|errno| PartError::of("syncing", &self.name, errno))?;
+        stage.trouble(super::tests::Op::Sync).map_err(|errno| PartError::of("syncing", &self.name, errno))?;
         self.file.sync_data().map_err(|e| PartError::of_io("syncing", &self.name, &e))?;
         self.unsynced = 0;
         Ok(())
@@ -147,7 +144,8 @@ impl Part {
             .map_err(|errno| StageError::of("renaming", &self.name, errno))?;
         point("blob-finish", When::During);
         for dir in [&stage.blobs, &stage.parts] {
-            rustix::fs::fsync(dir).map_err(|errno| StageError::of("syncing the directory of", &self.name, errno))?;
+            rustix::fs::fsync(dir)
+                .map_err(|errno| StageError::of("syncing the directory of", &self.name, errno))?;
         }
         point("blob-finish", When::After);
         Ok(())

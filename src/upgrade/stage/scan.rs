@@ -51,11 +51,7 @@ impl Verified {
 impl Stage {
     /// Reads and hashes what is here of `want`. A complete file with a flaw becomes a part again. `read` is told of every chunk that was
     /// looked at, in bytes, and says `false` to stop.
-    pub fn scan(
-        &self,
-        want: &FileEntry,
-        read: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Verified, Stopped> {
+    pub fn scan(&self, want: &FileEntry, read: &mut dyn FnMut(u64) -> bool) -> Result<Verified, Stopped> {
         let name = want.sha256.to_string();
         if let Some(blob) = self.open_own(&self.blobs, &name, OFlags::RDONLY)? {
             let length = blob.metadata().map(|meta| meta.len());

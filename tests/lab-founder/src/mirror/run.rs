@@ -48,7 +48,8 @@ impl Args {
         runtime.block_on(async {
             use tokio::signal::unix::{SignalKind, signal};
             // Before it is ready, so that no early signal is lost.
-            let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+            let (mut term, mut interrupt) =
+                (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             let mirror =
                 EvilMirror::start(config).with_context(|| format!("cannot serve on {}", self.listen))?;
             let line = serde_json::json!({ "url": mirror.url(), "ca": self.certs.join("ca.pem") });

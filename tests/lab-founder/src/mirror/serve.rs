@@ -52,7 +52,13 @@ struct Plan {
 enum Body {
     Text(String),
     /// Of this file: the first byte, how many, from where on every byte is wrong, and which single one is.
-    File { file: File, first: u64, len: u64, wrong_from: u64, wrong: Option<u64> },
+    File {
+        file: File,
+        first: u64,
+        len: u64,
+        wrong_from: u64,
+        wrong: Option<u64>,
+    },
     Endless,
 }
 
@@ -393,7 +399,8 @@ impl Body {
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Body::Text(text) => {
-                let rest = text.as_bytes().get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
+                let rest =
+                    text.as_bytes().get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
                 let len = rest.len().min(buffer.len());
                 buffer[..len].copy_from_slice(&rest[..len]);
                 Ok(len)
