@@ -243,7 +243,8 @@ async fn take(
                         let end = at + len as u64;
                         lane.add(file, at, data.split_to(len));
                         // A chunk is given over at its end, so that its verdict does not wait for the next one.
-                        let whole = end % super::CHUNK == 0 || wants.get(file).is_some_and(|w| w.size == end);
+                        let whole = end.is_multiple_of(super::CHUNK)
+                            || wants.get(file).is_some_and(|w| w.size == end);
                         if whole || lane.batch.len >= BATCH {
                             flush(s, lane, planner, writing, options).await?;
                         }

@@ -157,7 +157,7 @@ async fn read_head(stream: &mut Stream) -> io::Result<Option<Asked>> {
 }
 
 /// `bytes=a-b` or `bytes=a-`. More than one range is answered with the whole file.
-pub(crate) fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
+pub(super) fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let first = first.parse().ok()?;
     match last {
@@ -167,7 +167,7 @@ pub(crate) fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
 }
 
 /// A file below `dir`, by a path without tricks; nothing that a link leads to.
-pub(crate) fn open(dir: &Path, path: &str) -> Option<(File, u64)> {
+pub(super) fn open(dir: &Path, path: &str) -> Option<(File, u64)> {
     let good = |segment: &str| {
         !segment.is_empty()
             && !matches!(segment, "." | "..")
