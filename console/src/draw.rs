@@ -283,6 +283,11 @@ fn tiny(canvas: &mut Canvas, s: &Snapshot, view: &View) {
         }
     }
     lines.retain(|line| !line.is_empty());
+    if let (Some(notice), true) = (&view.notice, rows >= 4) {
+        // A question that nobody sees must not be answered by chance.
+        lines.truncate(rows - 1);
+        lines.push(notice.ascii());
+    }
     for (y, line) in lines.iter().take(rows).enumerate() {
         let last = y + 1 == rows;
         // The very last cell of a terminal is never written: some scroll.

@@ -296,21 +296,8 @@ fn walk(seed: u64, most: usize) -> (Vec<Turn>, Duration) {
 
 #[test]
 fn every_place_that_shows_the_join_shows_one_version_within_two_seconds_wherever_it_goes() {
-    let mut missed = vec![
-        AskWithAWrongCode,
-        AskWhileAnUpgradeRuns,
-        UpgradeEnds,
-        Ask,
-        ApproveForLater,
-        Approve,
-        TurnComes,
-        Reject,
-        TimePasses,
-        FirstbootDies,
-        RetryAndHang,
-        RetryAndFinish,
-        AgentIsKilled,
-    ];
+    let anywhere = std::iter::once(None).chain(State::ALL.iter().copied().map(Some));
+    let mut missed: Vec<Turn> = anywhere.flat_map(Turn::of).copied().collect();
     // Two short walks of many that together take every turn.
     for seed in [27, 103] {
         let (turns, slowest) = walk(seed, 9);
