@@ -104,10 +104,16 @@ mod tests {
         let began = Instant::now();
         let why = settle_with(&path, limit, Duration::from_millis(200)).unwrap_err();
         assert!(why.contains("did not end") || why.contains("Text file busy"), "{why}");
-        assert!(began.elapsed() < Duration::from_secs(5));
-        if let Ok(pid) = std::fs::read_to_string(dir.path().join("udevadm.pid")) {
-            let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-            assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        assert!(began.elapsed() < Duration::from_secs(20));
+        // Killed; how soon it is gone is the kernel's.
+        let Ok(pid) = std::fs::read_to_string(dir.path().join("udevadm.pid")) else { return };
+        let lives = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        while lives() {
+            assert!(began.elapsed() < Duration::from_secs(30), "{pid} runs on");
+            std::thread::yield_now();
         }
     }
 
