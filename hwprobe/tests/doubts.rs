@@ -33,7 +33,7 @@ fn a_disk_that_fails_or_hangs_is_unreadable_with_its_reason_and_its_neighbour_is
     let roots = Roots::under(t.path()).unwrap();
     let mut sources = Sources::of(&roots);
     sources.ends = Arc::new(Troubled(Mutex::new(never)));
-    let options = Options { read_deadline: Duration::from_millis(100), ..Options::default() };
+    let options = Options { read_deadline: Duration::from_secs(1), ..Options::default() };
     let machine = hwprobe::probe_machine_with(&roots, &sources, &options);
     let i = Inventory::assemble(machine, hwprobe::probe_network(&roots, &options));
     assert!(disk(&i, "sda").holds.is_empty());
