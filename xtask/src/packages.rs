@@ -45,7 +45,6 @@ pub(crate) const RPM: &[Package] = &[Package { name: "rpm", why: "rpmbuild" }];
 /// What `vm` needs beyond [`DIST`].
 pub(crate) const VM: &[Package] = &[
     Package { name: "qemu-system-x86", why: "the machine" },
-    Package { name: "qemu-utils", why: "qemu-img: its empty disks" },
     Package { name: "mmdebstrap", why: "makes its file system from Debian's packages" },
     Package { name: "e2fsprogs", why: "mke2fs: puts the file system on a disk, without mounting it" },
     Package { name: "util-linux", why: "setpriv: nothing that was started outlives the command" },

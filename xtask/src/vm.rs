@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Keep the machines' disks.
     #[arg(long)]
     keep: bool,
-    /// Write the listing in docs/journal.md instead of comparing it.
+    /// Write what a story would compare: the listing in docs/journal.md, the known answers in tests/vm/hardware.
     #[arg(long)]
     bless: bool,
     /// Install missing Debian packages without asking.

@@ -88,6 +88,18 @@ impl Founder {
         self.nodes(&["joins", "list"])
     }
 
+    /// One registration as a person sees it.
+    pub fn show(&self, id: &str) -> Result<String> {
+        self.nodes(&["joins", "show", id])
+    }
+
+    /// The hardware that one machine has registered last.
+    pub fn inventory(&self, id: &str) -> Result<Value> {
+        let shown = self.nodes(&["joins", "show", id, "--output", "json"])?;
+        let mut shown: Value = serde_json::from_str(&shown).context("answer of joins show")?;
+        Ok(shown["inventory"].take())
+    }
+
     /// All registrations.
     pub fn joins(&self) -> Result<Vec<Listed>> {
         Ok(Listed::all(&self.list()?))

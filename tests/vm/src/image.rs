@@ -1,5 +1,5 @@
-//! The Debian that every machine starts from: made once by `mmdebstrap` with the packages of `image/packages.txt`, kept as a tar
-//! below the target directory under a name that changes with the recipe.
+//! The Debian that every machine starts from: made once by `mmdebstrap` with the packages of `image/packages.txt` (and, for machines with
+//! many disks, of `image/packages-storage.txt`), kept as a tar below the target directory under a name that changes with the recipe.
 //!
 //! Needs root. Takes its packages from where this machine takes its own: no address of an archive is written anywhere here.
 
@@ -15,6 +15,7 @@ use crate::artefacts::write;
 /// Debian 12.
 const SUITE: &str = "bookworm";
 const PACKAGES: &str = include_str!("../image/packages.txt");
+const STORAGE: &str = include_str!("../image/packages-storage.txt");
 const INITRAMFS: &str = include_str!("../image/initramfs.conf");
 const MODULES: &str = include_str!("../image/modules.txt");
 const LEFT_OUT: &str = include_str!("../image/dpkg.cfg");
@@ -23,18 +24,65 @@ const LEFT_OUT: &str = include_str!("../image/dpkg.cfg");
 /// The screen comes last, so it is where `/dev/console` is; `quiet` keeps it clean.
 pub const KERNEL_ARGS: &str = "root=LABEL=stratum-vm rw quiet console=ttyS0,115200 console=tty0";
 
+/// Which packages an image has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Image {
+    /// What a machine needs to start, and the harness to reach it.
+    #[default]
+    Plain,
+    /// That, and what puts disks together: RAID, LVM, encryption, multipath.
+    Storage,
+}
+
 /// A tar with the whole file system of a machine that has no package of ours yet.
 #[derive(Clone, Debug)]
 pub struct Base {
     tar: PathBuf,
 }
 
+// === impl Image ===
+
+impl Image {
+    /// Minutes it takes to make, at most, where packages are fetched fast.
+    pub const MINUTES: u64 = 3;
+
+    /// Whether there is one below `cache`.
+    pub fn is_made(self, cache: &Path) -> bool {
+        self.tar(cache).exists()
+    }
+
+    fn tar(self, cache: &Path) -> PathBuf {
+        cache.join(format!("{SUITE}-{}.tar", self.recipe()))
+    }
+
+    /// The names in the lists.
+    fn packages(self) -> impl Iterator<Item = &'static str> {
+        let lines = self.lists().into_iter().flat_map(str::lines).filter(|line| !line.starts_with('#'));
+        lines.filter_map(|line| line.split_whitespace().next())
+    }
+
+    fn lists(self) -> Vec<&'static str> {
+        match self {
+            Self::Plain => vec![PACKAGES],
+            Self::Storage => vec![PACKAGES, STORAGE],
+        }
+    }
+
+    /// Sixteen digits that change when the image would.
+    fn recipe(self) -> String {
+        let mut all = self.lists();
+        all.splice(0..0, [SUITE]);
+        all.extend([INITRAMFS, MODULES, LEFT_OUT]);
+        HEXLOWER.encode(&digest(&SHA256, all.join("\0").as_bytes()).as_ref()[..8])
+    }
+}
+
 // === impl Base ===
 
 impl Base {
     /// The cached one below `cache`, or a new one.
-    pub fn find_or_make(cache: &Path) -> Result<Self> {
-        let tar = cache.join(format!("{SUITE}-{}.tar", recipe()));
+    pub fn find_or_make(cache: &Path, image: Image) -> Result<Self> {
+        let tar = image.tar(cache);
         if tar.exists() {
             println!("image: {} from the cache", tar.display());
             return Ok(Self { tar });
@@ -46,7 +94,7 @@ impl Base {
         }
         std::fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
         println!("image: making {} (once, some minutes)", tar.display());
-        make(cache, &tar)?;
+        make(cache, image, &tar)?;
         Ok(Self { tar })
     }
 
@@ -61,18 +109,7 @@ impl Base {
     }
 }
 
-/// The names in `packages.txt`.
-fn packages() -> impl Iterator<Item = &'static str> {
-    PACKAGES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next())
-}
-
-/// Sixteen digits that change when the image would.
-fn recipe() -> String {
-    let all = [SUITE, PACKAGES, INITRAMFS, MODULES, LEFT_OUT].join("\0");
-    HEXLOWER.encode(&digest(&SHA256, all.as_bytes()).as_ref()[..8])
-}
-
-fn make(cache: &Path, tar: &Path) -> Result<()> {
+fn make(cache: &Path, image: Image, tar: &Path) -> Result<()> {
     let work = tempfile::tempdir_in(cache).context("temporary directory")?;
     let (config, modules, left_out) =
         (work.path().join("vm.conf"), work.path().join("vm"), work.path().join("dpkg.cfg"));
@@ -94,7 +131,7 @@ fn make(cache: &Path, tar: &Path) -> Result<()> {
     command.arg(place(&config, "etc/initramfs-tools/conf.d"));
     command.arg(place(&modules, "usr/share/initramfs-tools/modules.d"));
     command.arg(format!("--dpkgopt={}", left_out.display()));
-    command.arg(format!("--include={}", packages().collect::<Vec<_>>().join(",")));
+    command.arg(format!("--include={}", image.packages().collect::<Vec<_>>().join(",")));
     // The machine must not know where it came from, and has nothing to fetch.
     command
         .arg("--customize-hook=rm -rf \"$1\"/etc/apt/sources.list* \"$1\"/etc/apt/apt.conf.d/99mmdebstrap");
@@ -135,8 +172,9 @@ mod tests {
 
     #[test]
     fn every_package_says_why_it_is_there() {
-        let lines = PACKAGES.lines().filter(|line| !line.starts_with('#'));
-        assert!(lines.clone().count() > 10);
+        let lines =
+            [PACKAGES, STORAGE].into_iter().flat_map(str::lines).filter(|line| !line.starts_with('#'));
+        assert!(lines.clone().count() > 20);
         assert!(lines.into_iter().all(|line| line.split_whitespace().count() > 2));
     }
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::accel::Accel;
 use crate::artefacts::Artefacts;
+use crate::board::{Board, SERVER};
 use crate::founder::Founder;
 use crate::image::Base;
 use crate::qemu::{Disks, Start};
@@ -98,13 +99,18 @@ impl Lab {
 
     /// Writes the file system on disks of a machine that has never been started. What it leaves goes to the folder of the story.
     pub fn machine(&self, tree: &Tree) -> Result<Machine<'_>> {
-        let disks = tree.disks(&self.temp.path().join("disks"))?;
+        let disks = tree.disks(&self.temp.path().join("disks"), SERVER)?;
         Ok(Machine { lab: self, disks, artefacts: self.artefacts.clone() })
     }
 
     /// The same for one case of a story that has several: a folder of its own below the story's.
     pub fn case(&self, name: &str, tree: &Tree) -> Result<Machine<'_>> {
-        let disks = tree.disks(&self.temp.path().join(name))?;
+        self.case_with(name, tree, SERVER)
+    }
+
+    /// The same with other devices.
+    pub fn case_with(&self, name: &str, tree: &Tree, board: Board) -> Result<Machine<'_>> {
+        let disks = tree.disks(&self.temp.path().join(name), board)?;
         Ok(Machine { lab: self, disks, artefacts: Artefacts::fresh(self.artefacts.path(name))? })
     }
 

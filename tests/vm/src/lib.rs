@@ -5,10 +5,12 @@
 
 pub mod accel;
 pub mod artefacts;
+pub mod board;
 pub mod checks;
 pub mod child;
 pub mod founder;
 pub mod guest;
+pub mod hardware;
 pub mod image;
 pub mod lab;
 pub mod listing;

@@ -1,4 +1,4 @@
-//! One running QEMU: a small server with disks of each kind, a NIC, a screen and a serial line. Killed when it is dropped.
+//! One running QEMU: a machine with a root disk, what its [`Board`] says, a NIC, a screen and a serial line. Killed when it is dropped.
 //!
 //! Everything it listens on is a socket in a temporary directory; it opens no port.
 
@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::accel::Accel;
-use crate::child::{Child, last_lines, output};
+use crate::board::Board;
+use crate::child::{Child, last_lines};
 use crate::wait;
 
 /// The emulator.
@@ -22,13 +23,12 @@ pub const NIC: &str = "nic0";
 const START: Duration = Duration::from_secs(30);
 /// How often a story is told whose emulator dies.
 const TRIES: u32 = 3;
-/// Size of the disks without anything on them.
-const EMPTY_DISK: &str = "2G";
 
 /// The disks and the kernel of a machine, which outlive a power cut.
 #[derive(Debug)]
 pub struct Disks {
     dir: PathBuf,
+    board: Board,
 }
 
 /// What differs from one start to the next.
@@ -74,17 +74,26 @@ pub struct Qemu {
 // === impl Disks ===
 
 impl Disks {
-    /// Takes over `root.img`, `vmlinuz` and `initrd.img` in `dir`, and adds the empty disks.
-    pub fn in_dir(dir: &Path) -> Result<Self> {
-        for name in ["nvme.qcow2", "scsi.qcow2", "virtio.qcow2"] {
-            let mut make = Command::new("qemu-img");
-            output(make.args(["create", "-q", "-f", "qcow2"]).arg(dir.join(name)).arg(EMPTY_DISK))?;
+    /// Takes over `root.img`, `vmlinuz` and `initrd.img` in `dir`, and adds the empty disks of the board.
+    pub fn in_dir(dir: &Path, board: Board) -> Result<Self> {
+        for drive in board.drives.iter().filter(|drive| drive.same_as.is_none()) {
+            let path = dir.join(drive.file());
+            crate::artefacts::write(&path, drive.data)?;
+            let grown = File::options().write(true).open(&path);
+            let grown = grown.and_then(|file| file.set_len(u64::from(drive.size) << 20));
+            grown.with_context(|| format!("make {}", path.display()))?;
         }
-        Ok(Self { dir: dir.to_owned() })
+        Ok(Self { dir: dir.to_owned(), board })
     }
 
-    fn drive(&self, id: &str, file: &str, format: &str) -> String {
-        format!("id={id},file={},format={format},if=none", self.dir.join(file).display())
+    /// One drive. Nothing is locked: a file may be the disk behind two adapters. It stays when the device that uses it is unplugged.
+    fn drive(&self, id: &str, file: &str, read_only: bool) -> String {
+        let only = if read_only { ",read-only=on" } else { "" };
+        let file = self.dir.join(file);
+        format!(
+            "driver=raw,node-name={id},file.driver=file,file.locking=off,file.filename={}{only}",
+            file.display()
+        )
     }
 }
 
@@ -149,7 +158,8 @@ pub fn in_spite_of_crashes<T>(mut tell: impl FnMut() -> Result<T>) -> Result<T> 
 }
 
 fn machine(command: &mut Command, accel: Accel, disks: &Disks, start: Start<'_>) {
-    command.args(accel.args()).args(["-machine", "q35", "-m", "1024", "-smp", "2"]);
+    command.args(accel.args()).args(["-machine", "q35", "-smp", "2"]);
+    command.arg("-m").arg(disks.board.memory.to_string());
     // Paused, so that the monitor is connected before the first instruction; no device but those named here.
     command.args(["-S", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-vga", "std"]);
     command.arg("-smbios").arg(
@@ -159,15 +169,12 @@ fn machine(command: &mut Command, accel: Accel, disks: &Disks, start: Start<'_>)
     command.arg("-kernel").arg(disks.dir.join("vmlinuz")).arg("-initrd").arg(disks.dir.join("initrd.img"));
     command.arg("-append").arg(format!("{} {}", crate::image::KERNEL_ARGS, start.kernel_args));
 
-    command.arg("-drive").arg(disks.drive("root", "root.img", "raw"));
+    command.arg("-blockdev").arg(disks.drive("root", "root.img", false));
     command.args(["-device", "virtio-blk-pci,drive=root,serial=ROOT0001"]);
-    command.arg("-drive").arg(disks.drive("empty-nvme", "nvme.qcow2", "qcow2"));
-    command.args(["-device", "nvme,drive=empty-nvme,serial=NVME0001"]);
-    command.args(["-device", "virtio-scsi-pci,id=scsi"]).arg("-drive");
-    command.arg(disks.drive("empty-scsi", "scsi.qcow2", "qcow2"));
-    command.args(["-device", "scsi-hd,bus=scsi.0,drive=empty-scsi,serial=SCSI0001"]);
-    command.arg("-drive").arg(disks.drive("empty-virtio", "virtio.qcow2", "qcow2"));
-    command.args(["-device", "virtio-blk-pci,drive=empty-virtio,serial=VIRT0001"]);
+    for drive in disks.board.drives {
+        command.arg("-blockdev").arg(disks.drive(drive.id, &drive.file(), drive.read_only));
+    }
+    command.args(disks.board.devices);
 
     // The host's loopback is 10.0.2.2 in there, and nothing reaches the machine from outside.
     command.args(["-netdev", "user,id=net0", "-device"]);

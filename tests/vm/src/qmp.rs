@@ -41,6 +41,23 @@ impl Qmp {
         self.execute("set_link", json!({"name": nic, "up": up})).map(drop)
     }
 
+    /// Plugs a device in: its driver, its `id` and its properties.
+    pub fn device_add(&mut self, device: &Value) -> Result<()> {
+        self.execute("device_add", device.clone()).map(drop)
+    }
+
+    /// Pulls a device out. It may be gone only later, when the guest has to let go of it first.
+    pub fn device_del(&mut self, id: &str) -> Result<()> {
+        self.execute("device_del", json!({"id": id})).map(drop)
+    }
+
+    /// How often the guest has read from the device on this drive; 0 when there is none.
+    pub fn reads(&mut self, drive: &str) -> Result<u64> {
+        let all = self.execute("query-blockstats", json!({}))?;
+        let one = all.as_array().and_then(|all| all.iter().find(|one| one["node-name"] == drive));
+        Ok(one.and_then(|one| one["stats"]["rd_operations"].as_u64()).unwrap_or(0))
+    }
+
     /// Presses keys together, by QEMU's names for them.
     pub fn press(&mut self, keys: &[&str]) -> Result<()> {
         let keys: Vec<Value> = keys.iter().map(|key| json!({"type": "qcode", "data": key})).collect();

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::artefacts::write;
+use crate::board::Board;
 use crate::child::output;
 use crate::image::Base;
 use crate::qemu::Disks;
@@ -138,7 +139,7 @@ impl Tree {
     }
 
     /// The disks of the machine, in `dir`.
-    pub fn disks(&self, dir: &Path) -> Result<Disks> {
+    pub fn disks(&self, dir: &Path, board: Board) -> Result<Disks> {
         std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         for (prefix, name) in [("vmlinuz-", "vmlinuz"), ("initrd.img-", "initrd.img")] {
             let boot = std::fs::read_dir(self.path("boot")).context("/boot of the image")?;
@@ -152,6 +153,6 @@ impl Tree {
         let mut make = Command::new("mke2fs");
         make.args(["-q", "-t", "ext4", "-L", "stratum-vm", "-d"]).arg(self.dir.path()).arg(&image).arg(DISK);
         output(&mut make)?;
-        Disks::in_dir(dir)
+        Disks::in_dir(dir, board)
     }
 }

@@ -18,6 +18,8 @@ use crate::wait;
 
 /// How long the way from the first instruction to the guest agent may take, in emulation on a busy machine.
 const BOOT: Duration = Duration::from_secs(240);
+/// How long a kernel may take to notice a disk that was plugged in.
+const SEEN: Duration = Duration::from_secs(60);
 
 /// A running machine.
 pub struct Vm {
@@ -184,6 +186,11 @@ impl Vm {
         }
     }
 
+    /// Where something else of this name is kept.
+    pub fn artefact(&self, name: &str) -> std::path::PathBuf {
+        self.artefacts.path(name)
+    }
+
     /// Keeps a text.
     pub fn keep_text(&self, name: &str, text: &str) -> Result<()> {
         self.artefacts.write(name, text)
@@ -197,6 +204,21 @@ impl Vm {
     /// Plugs the cable in or out.
     pub fn set_link(&mut self, up: bool) -> Result<()> {
         self.qmp.set_link(NIC, up)
+    }
+
+    /// Plugs a disk in, as the monitor describes it, and waits until the machine's kernel has read from it. Asks nothing of its inside.
+    pub fn plug(&mut self, disk: &Value) -> Result<()> {
+        let drive = disk["drive"].as_str().context("a disk without a drive")?;
+        self.qmp.device_add(disk)?;
+        wait::until(&format!("the kernel to see {drive}"), SEEN, || {
+            self.qemu.must_run()?;
+            Ok((self.qmp.reads(drive)? > 0).then_some(()))
+        })
+    }
+
+    /// Pulls the device with this `id` out.
+    pub fn unplug(&mut self, id: &str) -> Result<()> {
+        self.qmp.device_del(id)
     }
 
     /// Keeps what journald has of this boot, complete and as `journalctl` prints it.

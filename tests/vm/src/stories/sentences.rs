@@ -49,6 +49,19 @@ pub(super) fn request(tree: &Tree, founder: &Founder, code: &str) -> Result<()> 
     .context("the command of stage 1")
 }
 
+/// The same inside a running machine, as an administrator does it who logged in.
+pub(super) fn request_inside(vm: &mut Vm, founder: &Founder) -> Result<()> {
+    let code = founder.join_code()?;
+    vm.guest.sh("install -m 600 /dev/null /run/code")?;
+    vm.guest.write("/run/code", &format!("{code}\n"))?;
+    let endpoint = founder.endpoint();
+    let said = vm
+        .guest
+        .sh(&format!("stratum-installer join --endpoint {endpoint} --code-file /run/code; rm /run/code"))?;
+    ensure!(!said.contains(&code), "the command repeats the code");
+    Ok(())
+}
+
 /// A machine as stage 1 leaves it, on disks.
 pub(super) fn new_machine<'a>(lab: &'a Lab, founder: &Founder) -> Result<Machine<'a>> {
     lab.machine(&installed(lab, founder)?)

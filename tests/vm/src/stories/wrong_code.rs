@@ -3,7 +3,8 @@
 use anyhow::{Result, ensure};
 
 use super::sentences::{
-    MOMENT, REGISTERED, pairing_code_is_on_the_screen, request, say_figures, until_it_waits, until_joined,
+    MOMENT, REGISTERED, pairing_code_is_on_the_screen, request, request_inside, say_figures, until_it_waits,
+    until_joined,
 };
 use crate::lab::Lab;
 
@@ -26,15 +27,7 @@ pub(super) fn tell(lab: &Lab) -> Result<()> {
         let boot = vm.guest.sh("cat /proc/sys/kernel/random/boot_id")?;
 
         // As an administrator does it who logged in on another terminal.
-        let code = founder.join_code()?;
-        vm.guest.sh("install -m 600 /dev/null /run/code")?;
-        vm.guest.write("/run/code", &format!("{code}\n"))?;
-        let endpoint = founder.endpoint();
-        let said = vm.guest.sh(&format!(
-            "stratum-installer join --endpoint {endpoint} --code-file /run/code; rm /run/code"
-        ))?;
-        ensure!(!said.contains(&code), "the command repeats the code");
-
+        request_inside(vm, &founder)?;
         let waiting = until_it_waits(vm, &founder)?;
         pairing_code_is_on_the_screen(vm, &waiting.join.pairing)?;
         founder.approve(&waiting.join)?;
