@@ -1,6 +1,6 @@
 //! What udev knows of a block device: its properties and links.
 //!
-//! May touch: libudev's database (live), `run/udev/data` and text files below `dev` (captured). Must never: read a
+//! May touch: `run/udev/data`; libudev (live), text files below `dev` (captured). Must never: read a
 //! device node, or take "udev does not answer" for "nothing is there".
 
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::blockdev::BlockDev;
+use crate::finding::Missing;
 use crate::roots::Roots;
 
 /// The record of one device. A device without a record, or not initialised, has no answer at all.
@@ -36,11 +37,23 @@ pub trait DeviceDb {
     fn properties(&self, dev: &BlockDev) -> Option<Properties>;
 }
 
-/// libudev of the running machine.
+/// udev of the running machine.
 #[derive(Debug)]
 pub(crate) struct LiveDb {
-    /// There is a database. Without one every device is "not initialised", and libudev need not be asked for each.
-    there: bool,
+    roots: Roots,
+    database: Database,
+}
+
+/// Where udev's knowledge is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Database {
+    /// No udev is here: every device is "not initialised".
+    Absent,
+    /// One file a device, as every udev has written them since 2012, and with `V:1` since 247. Asking libudev for a device takes sixty system
+    /// calls, most of them to walk its path.
+    Files,
+    /// Somewhere that only libudev knows.
+    Library,
 }
 
 /// The files of a captured tree.
@@ -157,29 +170,54 @@ impl Properties {
 
 impl LiveDb {
     pub(crate) fn of(roots: &Roots) -> Self {
-        let found = roots.open("run/udev/data", OFlags::PATH);
-        Self { there: !matches!(found, Err(Errno::NOENT)) }
+        let there = |path: &str| roots.open(path, OFlags::PATH).map(drop);
+        let database = match (there("run/udev/data"), there("run/udev")) {
+            (Ok(()), _) => Database::Files,
+            (_, Err(Errno::NOENT)) => Database::Absent,
+            _ => Database::Library,
+        };
+        Self { roots: roots.clone(), database }
     }
 }
 
 impl DeviceDb for LiveDb {
     fn properties(&self, dev: &BlockDev) -> Option<Properties> {
-        if !self.there {
-            return None;
+        let (major, minor) = dev.dev?;
+        match self.database {
+            Database::Absent => return None,
+            Database::Library => return ask_libudev(dev),
+            Database::Files => {}
         }
-        let device = udev::Device::from_syspath(Path::new(&format!("/{}", dev.dir))).ok()?;
         // The directory can have become another device since it was listed.
-        let number = device.devnum()?;
-        if dev.dev != Some((rustix::fs::major(number), rustix::fs::minor(number))) || !device.is_initialized()
-        {
+        let now = self.roots.read_unseen(&format!("{}/dev", dev.dir)).ok()?;
+        if now.trim_ascii() != format!("{major}:{minor}").as_bytes() {
             return None;
         }
-        let pairs: Vec<(String, Vec<u8>)> = device
-            .properties()
-            .filter_map(|p| Some((p.name().to_str()?.to_owned(), p.value().as_bytes().to_owned())))
-            .collect();
-        Some(Properties::from_pairs(pairs.iter().map(|(k, v)| (k.as_str(), v.as_slice()))))
+        match self.roots.read_unseen(&format!("run/udev/data/b{major}:{minor}")) {
+            Ok(record) if is_known(&record) => parse_record(&record),
+            Err(Missing::Absent) => None,
+            _ => ask_libudev(dev),
+        }
     }
+}
+
+/// Whether a record is of the version that [`parse_record`] reads; older ones have none.
+fn is_known(record: &[u8]) -> bool {
+    let mut versions = record.split(|b| *b == b'\n').filter_map(|line| line.strip_prefix(b"V:"));
+    versions.all(|version| version == b"1")
+}
+
+fn ask_libudev(dev: &BlockDev) -> Option<Properties> {
+    let device = udev::Device::from_syspath(Path::new(&format!("/{}", dev.dir))).ok()?;
+    let number = device.devnum()?;
+    if dev.dev != Some((rustix::fs::major(number), rustix::fs::minor(number))) || !device.is_initialized() {
+        return None;
+    }
+    let pairs: Vec<(String, Vec<u8>)> = device
+        .properties()
+        .filter_map(|p| Some((p.name().to_str()?.to_owned(), p.value().as_bytes().to_owned())))
+        .collect();
+    Some(Properties::from_pairs(pairs.iter().map(|(k, v)| (k.as_str(), v.as_slice()))))
 }
 
 // === impl CapturedDb ===
@@ -235,6 +273,9 @@ fn hex(c: u8) -> Option<u8> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use crate::blockdev::BlockTree;
+    use crate::warning::Warnings;
+
     use super::*;
 
     #[test]
@@ -245,6 +286,34 @@ mod tests {
         assert_eq!(p.links(), ["/dev/disk/by-id/wwn-0x1"]);
         assert_eq!(p.decoded("ID_MODEL_ENC").unwrap(), b"A B");
         assert_eq!(p.text("ID_FS_TYPE"), None);
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_left_to_libudev() {
+        assert!(is_known(b"I:1\nE:A=V:2\nG:x\nV:1\n") && is_known(b"I:1\nE:A=1\n") && is_known(b""));
+        assert!(!is_known(b"I:1\nV:2\n") && !is_known(b"V:\n"));
+    }
+
+    /// On a machine with udev; what this program may read of it differs from user to user.
+    #[test]
+    fn the_files_of_this_machine_tell_what_libudev_tells() {
+        let roots = Roots::live().unwrap();
+        let db = LiveDb::of(&roots);
+        if db.database != Database::Files {
+            println!("skipped: no /run/udev/data here");
+            return;
+        }
+        let tree = BlockTree::read(&roots, &mut Warnings::default()).unwrap_or_default();
+        for dev in &tree.devs {
+            let (files, library) = (db.properties(dev), ask_libudev(dev));
+            // A device that comes or goes meanwhile is told by one of them only.
+            let (Some(files), Some(library)) = (files, library) else { continue };
+            assert_eq!(files.links(), library.links(), "{}", dev.name);
+            for pair in &files.pairs {
+                let key = std::str::from_utf8(files.key(*pair)).unwrap();
+                assert_eq!(files.bytes(key), library.bytes(key), "{} {key}", dev.name);
+            }
+        }
     }
 
     #[test]
