@@ -68,7 +68,7 @@ pub fn status_line(s: &Snapshot) -> String {
     {
         text.push_str(&format!(" > {}", ascii(error)));
     }
-    cut(&ascii(&text), 200)
+    cut(&text, 200)
 }
 
 // === private ===

@@ -335,16 +335,19 @@ mod tests {
         let (snapshot, view) = pending();
         let buffer = draw(&snapshot, &view, (80, 24));
         let mut screen = vt100::Parser::new(24.try_into().unwrap(), 80.try_into().unwrap(), 0);
-        screen.process(&bytes_between(None, &buffer));
+        let mut cells = Cells::new(Size::new(80, 24));
+        frame(&mut cells, None, &buffer, None);
+        screen.process(&cells.take());
         let before = screen.screen().contents_formatted();
-        screen
-            .process(b"\x1b[7;31mBUG: soft lockup\r\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\nand on");
+        let message = [&b"\x1b[7;31mBUG: soft lockup"[..], &b"\r\n".repeat(30), b"and on"].concat();
+        screen.process(&message);
         assert_ne!(screen.screen().contents_formatted(), before);
         let mut forgotten = buffer.clone();
         for cell in &mut forgotten.content {
             cell.set_symbol("");
         }
-        screen.process(&bytes_between(Some(&forgotten), &buffer));
+        frame(&mut cells, Some(&forgotten), &buffer, None);
+        screen.process(&cells.take());
         assert_eq!(screen.screen().contents_formatted(), before);
     }
 
