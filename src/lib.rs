@@ -12,6 +12,8 @@ pub mod driver;
 pub mod durable_file;
 pub mod faults;
 pub mod founder;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handoff;
 pub mod identity;
 pub mod join;

@@ -55,10 +55,10 @@ pub(super) struct Odd {
 }
 
 /// A signature by one of our keys that holds for the bytes it was checked with.
-pub(super) struct Proven<'s> {
-    pub(super) id: KeyId,
-    pub(super) trusted_comment: &'s str,
-    pub(super) bytes: &'s [u8],
+pub(crate) struct Proven<'s> {
+    pub(crate) id: KeyId,
+    pub(crate) trusted_comment: &'s str,
+    pub(crate) bytes: &'s [u8],
 }
 
 // === impl SignatureName ===
@@ -157,7 +157,7 @@ impl Signatures {
     }
 
     /// Every signature by a key of `ring`, checked against `manifest`; `Err` is the first that does not hold. A key may have signed twice.
-    pub(super) fn prove(&self, ring: &KeyRing, manifest: &[u8]) -> Result<Vec<Proven<'_>>, KeyId> {
+    pub(crate) fn prove(&self, ring: &KeyRing, manifest: &[u8]) -> Result<Vec<Proven<'_>>, KeyId> {
         let mut proven = Vec::new();
         for signature in self.read.iter().filter(|signature| signature.at_home()) {
             let Some(key) = ring.find(signature.id) else { continue };
