@@ -14,6 +14,29 @@ struct Rule {
     but: &'static [&'static str],
 }
 
+/// What judges a release is handed its bytes.
+const JUDGES_NEVER: &[&str] = &[
+    "tokio",
+    "reqwest",
+    "rustls",
+    "rustix",
+    "nix",
+    "TcpStream",
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "crate::paths",
+    "crate::durable_file",
+    "crate::founder",
+    "crate::clock",
+    "crate::join",
+    "crate::driver",
+    "Instant",
+    "SystemTime",
+    "rand",
+];
+
 const RULES: &[Rule] = &[
     // The decision: nothing but values.
     Rule {
@@ -127,6 +150,29 @@ const RULES: &[Rule] = &[
         under: "src/handoff/",
         never: &["reqwest", "TcpStream", "crate::founder", "crate::driver"],
         but: &[],
+    },
+    // What decides about a release: no network, no clock, and of the disk only the keys and os-release.
+    Rule { under: "src/upgrade/manifest/", never: JUDGES_NEVER, but: &[] },
+    Rule { under: "src/upgrade/refusal.rs", never: JUDGES_NEVER, but: &[] },
+    Rule { under: "src/upgrade/search.rs", never: JUDGES_NEVER, but: &[] },
+    Rule { under: "src/upgrade/signature.rs", never: JUDGES_NEVER, but: &[] },
+    Rule { under: "src/upgrade/verify.rs", never: JUDGES_NEVER, but: &[] },
+    Rule { under: "src/upgrade/version.rs", never: JUDGES_NEVER, but: &[] },
+    Rule {
+        under: "src/upgrade/keys.rs",
+        never: &["tokio", "reqwest", "rustls", "TcpStream", "std::process", "OpenOptions", "OFlags::CREATE"],
+        but: &[],
+    },
+    Rule {
+        under: "src/upgrade/running.rs",
+        never: &["tokio", "reqwest", "rustls", "TcpStream", "std::process", "std::fs", "OpenOptions"],
+        but: &[],
+    },
+    // Signatures are checked in one place.
+    Rule {
+        under: "src/",
+        never: &["minisign_verify"],
+        but: &["src/upgrade/keys.rs", "src/upgrade/signature.rs"],
     },
     // One HTTP library in two places (a mirror is no founder: other trust, other addresses, no client key), no listener anywhere, one wall clock.
     Rule { under: "src/", never: &["reqwest"], but: &["src/founder/", "src/upgrade/source/"] },
