@@ -57,3 +57,6 @@ fn judge(name: RowName, facts: &Facts) -> Row {
         false => Row::skipped(name, NOT_TRIED),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,8 +95,8 @@ fn the_cause_is_what_is_shown_and_goes_with_the_trouble() {
     assert_eq!(snapshot.network.checks.len(), 10);
     assert_eq!(snapshot.network.checks[0].status, CheckStatus::Failed);
     assert_eq!(snapshot.headline.as_str(), "Nothing answers at 192.0.2.240:9444: no cable on any of: eth0.");
-    assert_eq!(snapshot.next[0].as_str(), "The cable.");
-    assert_eq!(snapshot.fault.unwrap().what_to_do[0].as_str(), "The cable.");
+    assert_eq!(snapshot.next[0].as_str(), "1 link: the cable.");
+    assert_eq!(snapshot.fault.unwrap().what_to_do[0].as_str(), "1 link: the cable.");
     for _ in 0..60 {
         if world.state.phase() == Phase::Pending {
             break;

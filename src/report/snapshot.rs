@@ -169,7 +169,15 @@ fn found_on_the_way(told: Advice, fault: &Fault, state: &State, address: &str) -
         name if name < RowName::Tls => format!("Nothing answers at {address}: {}.", cause.text),
         _ => told.what,
     };
-    Advice { what, todo: cause.look_at.iter().map(ToString::to_string).collect(), ..told }
+    // With the number it has on the screen, so that the two are found together.
+    let (number, title) = cause.name.check();
+    let mut todo: Vec<String> = cause.look_at.iter().map(ToString::to_string).collect();
+    if let Some(first) = todo.first_mut() {
+        let rest = first.chars().skip(1);
+        let lower: String = first.chars().take(1).flat_map(char::to_lowercase).chain(rest).collect();
+        *first = format!("{number} {title}: {lower}");
+    }
+    Advice { what, todo, ..told }
 }
 
 /// Only a code that both sides agreed on is shown.

@@ -269,7 +269,7 @@ fn the_agent_names_the_cause_once_and_goes_on_by_itself_when_the_cable_is_back()
         .wait_for("a cause", |s| s.network.checks.first().is_some_and(|c| c.status == CheckStatus::Failed));
     assert_eq!(shown.headline.as_str(), format!("Nothing answers at {ENDPOINT}: no cable on any of: eth0."));
     assert_eq!(shown.network.checks.len(), 10);
-    assert!(shown.next[0].as_str().starts_with("The cable"), "{:?}", shown.next);
+    assert!(shown.next[0].as_str().starts_with("1 link: the cable"), "{:?}", shown.next);
     assert!(shown.actions.check);
     bench.lab.router.run("ip link set r0 up");
     let shown = bench.machine.wait_for_state(State::Pending);

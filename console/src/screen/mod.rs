@@ -53,7 +53,7 @@ fn of(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
         (_, Feed::Foreign { schema }) => agent::foreign(s, view, width, *schema),
         (Screen::Details, _) => side::details(s, view, width),
         (Screen::Log, _) => side::log(s, view, width, room),
-        (Screen::Network, _) => network::page(s, view, width),
+        (Screen::Network, _) => network::page(s, view, width, room),
         (Screen::Main, _) if view.liveness == Liveness::Gone => agent::page(s, view, width),
         (Screen::Main, _) => main(s, view, width, room),
     }
@@ -61,7 +61,7 @@ fn of(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
 
 fn main(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
     match s.state {
-        State::Starting | State::Registering if network_opens(s, view) => network::page(s, view, width),
+        State::Starting | State::Registering if network_opens(s, view) => network::page(s, view, width, room),
         State::Registering if facts::refused_for_now(s) => stopped::refused(s, view, width),
         State::Starting | State::Registering => journey::registering(s, view, width, room),
         State::Pending => journey::pending(s, view, width),

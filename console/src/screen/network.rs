@@ -1,16 +1,48 @@
 //! The network: what was checked on the way to the cluster, and a cluster that did not prove to be it.
 
 use super::*;
-use crate::layout::{at_column, cut};
-use crate::snapshot::{CheckStatus, Contact, Link};
+use crate::layout::{at_column, cut, wrap};
+use crate::snapshot::{Check, CheckStatus, Contact, Link};
 
 /// Column of a check's detail.
 const DETAIL: usize = 19;
 
-/// S12, and a plain form of it while there is no diagnosis.
-pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
+/// Rows of the one that failed.
+const CAUSE_ROWS: usize = 3;
+
+/// S12, and a plain form of it while there is no diagnosis. Where its rows do not fit into `room`, what was not tried is one of them.
+pub(super) fn page(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
+    let whole = body(s, width, false);
+    let body = if whole.rows.iter().filter(|row| !row.is_blank()).count() > room {
+        body(s, width, true)
+    } else {
+        whole
+    };
+    let mut page = Page::main(s, view, body);
+    page.title = "NETWORK";
+    page.state = Some(state(s, view));
+    let code = match &s.pairing_code {
+        Some(code) => format!("Pairing code {code}."),
+        None => "Pairing code: not yet.".into(),
+    };
+    page.footer = Some(Row::text(match s.network.failing_since_mono {
+        Some(_) if s.actions.check => format!("{code} The machine keeps trying; press C to try now."),
+        Some(_) => format!("{code} The machine keeps trying."),
+        None => code,
+    }));
+    page.keys = page::side_keys(view, if s.actions.check { "[C] check now  [L]og" } else { "[L]og" });
+    page
+}
+
+fn body(s: &Snapshot, width: usize, fold: bool) -> Body {
     let mut body = Body::new(width);
-    for (index, check) in s.network.checks.iter().take(10).enumerate() {
+    let checks: Vec<&Check> = s.network.checks.iter().take(10).collect();
+    let room = width.saturating_sub(DETAIL);
+    let mut at = 0;
+    while let Some(check) = checks.get(at).copied() {
+        let alike = |other: &&&Check| other.status == CheckStatus::Skipped && other.detail == check.detail;
+        let many = checks[at..].iter().take_while(alike).count();
+        let detail = check.detail.as_ref().map(|detail| detail.ascii()).unwrap_or_default();
         let tag = match check.status {
             CheckStatus::Ok => Tag::Ok,
             CheckStatus::Failed => Tag::Stopped,
@@ -18,13 +50,22 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
             CheckStatus::Running => Tag::Running,
             CheckStatus::Unknown => Tag::Unknown,
         };
-        let detail = check.detail.as_ref().map(|detail| detail.ascii()).unwrap_or_default();
-        let left = format!("{} {}", index + 1, cut(check.title.as_str(), 10));
-        body.push(Row::tagged(
-            2,
-            tag,
-            cut(&format!("{left:<0$}{detail}", DETAIL - 7), width.saturating_sub(7)),
-        ));
+        let (left, taken) = match many {
+            2.. if fold => (format!("{} to {}", at + 1, at + many), many),
+            _ => (format!("{} {}", at + 1, cut(check.title.as_str(), 10)), 1),
+        };
+        // The cause is told whole; of the others the first words will do.
+        let lines = match check.status {
+            CheckStatus::Failed => wrap(&detail, room, CAUSE_ROWS),
+            _ => vec![cut(&detail, room)],
+        };
+        let mut lines = lines.into_iter();
+        let first = lines.next().unwrap_or_default();
+        body.push(Row::tagged(2, tag, format!("{left:<0$}{first}", DETAIL - 7).trim_end()));
+        for line in lines {
+            body.push(Row::text(format!("{:DETAIL$}{line}", "")));
+        }
+        at += taken;
     }
     if let (true, Some(fault)) = (s.network.checks.is_empty(), &s.fault) {
         body.foreign("Error", 10, fault.message.as_str());
@@ -52,20 +93,7 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
     if !others.is_empty() {
         body.push(Row::text(at_column("  Others", 12, &others.join("   "), width)));
     }
-    let mut page = Page::main(s, view, body);
-    page.title = "NETWORK";
-    page.state = Some(state(s, view));
-    let code = match &s.pairing_code {
-        Some(code) => format!("Pairing code {code}."),
-        None => "Pairing code: not yet.".into(),
-    };
-    page.footer = Some(Row::text(match s.network.failing_since_mono {
-        Some(_) if s.actions.check => format!("{code} The machine keeps trying; press C to try now."),
-        Some(_) => format!("{code} The machine keeps trying."),
-        None => code,
-    }));
-    page.keys = page::side_keys(view, if s.actions.check { "[C] check now  [L]og" } else { "[L]og" });
-    page
+    body
 }
 
 fn state(s: &Snapshot, view: &View) -> (Tag, String, Fact) {

@@ -24,10 +24,8 @@ pub(super) fn mtu(facts: &Facts) -> Option<Row> {
                 name,
                 format!("packets above {passes} bytes are lost: set MTU {passes} on {nic} or fix the path"),
                 &[
-                    &format!(
-                        "To go on at once: ip link set {nic} mtu {passes}; for good: this machine's network settings."
-                    ),
-                    "Or correct the path: a tunnel, a switch port's MTU, or a firewall that drops ICMP.",
+                    "The MTU of a tunnel or a switch port on the way, or a firewall that drops ICMP.",
+                    &format!("To go on at once: ip link set {nic} mtu {passes}"),
                 ],
             )
         }

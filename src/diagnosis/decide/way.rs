@@ -167,20 +167,18 @@ pub(super) fn neighbour(facts: &Facts) -> Option<Row> {
         IpAddr::V4(_) => "ARP",
         IpAddr::V6(_) => "neighbour discovery",
     };
-    let vlan = "The switch port's VLAN, and a cable in the wrong network.";
     Some(match way.neighbour? {
         NeighbourFact::Answers => Row::ok(name, format!("{next} answers")),
         NeighbourFact::NotNeeded => Row::skipped(name, format!("{nic} needs none")),
         NeighbourFact::Silent(state) => Row::failed(
             name,
             format!("{next} does not answer {how} on {nic} (neighbour {state})"),
-            &match gateway {
-                Some(_) => [
-                    vlan,
-                    "The gateway's address in this machine's network settings, and the gateway itself.",
-                ],
-                None => [vlan, "Whether that machine is on, and has this address."],
-            },
+            &[match gateway {
+                Some(_) => {
+                    "The switch port's VLAN, and the gateway's address in this machine's network settings."
+                }
+                None => "The switch port's VLAN, and whether that machine is on and has this address.",
+            }],
         ),
         NeighbourFact::Unknown => {
             Row::unknown(name, format!("the kernel does not say whether {next} answers"))
@@ -300,7 +298,7 @@ fn wanted_family(facts: &Facts) -> Option<bool> {
 /// An address that more than its own link knows; link-local ones only reach link-local ones.
 fn reaches(ip: IpAddr, facts: &Facts) -> bool {
     let far = facts.way.as_ref().is_none_or(|way| !is_link_local(way.target.ip()));
-    !ip.is_loopback() && !ip.is_unspecified() && !(far && is_link_local(ip))
+    !(ip.is_loopback() || ip.is_unspecified() || far && is_link_local(ip))
 }
 
 fn is_link_local(ip: IpAddr) -> bool {
