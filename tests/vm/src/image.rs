@@ -1,5 +1,6 @@
 //! The Debian that every machine starts from: made once by `mmdebstrap` with the packages of `image/packages.txt` (and, for machines with
-//! many disks, of `image/packages-storage.txt`), kept as a tar below the target directory under a name that changes with the recipe.
+//! many disks, of `image/packages-storage.txt`, or to measure, of `image/packages-measure.txt`), kept as a tar below the target directory
+//! under a name that changes with the recipe.
 //!
 //! Needs root. Takes its packages from where this machine takes its own: no address of an archive is written anywhere here.
 
@@ -16,6 +17,7 @@ use crate::artefacts::write;
 const SUITE: &str = "bookworm";
 const PACKAGES: &str = include_str!("../image/packages.txt");
 const STORAGE: &str = include_str!("../image/packages-storage.txt");
+const MEASURE: &str = include_str!("../image/packages-measure.txt");
 const INITRAMFS: &str = include_str!("../image/initramfs.conf");
 const MODULES: &str = include_str!("../image/modules.txt");
 const LEFT_OUT: &str = include_str!("../image/dpkg.cfg");
@@ -32,6 +34,8 @@ pub enum Image {
     Plain,
     /// That, and what puts disks together: RAID, LVM, encryption, multipath.
     Storage,
+    /// Or what measures the hardware probe, and what it is compared with.
+    Measure,
 }
 
 /// A tar with the whole file system of a machine that has no package of ours yet.
@@ -65,6 +69,7 @@ impl Image {
         match self {
             Self::Plain => vec![PACKAGES],
             Self::Storage => vec![PACKAGES, STORAGE],
+            Self::Measure => vec![PACKAGES, MEASURE],
         }
     }
 
@@ -172,8 +177,10 @@ mod tests {
 
     #[test]
     fn every_package_says_why_it_is_there() {
-        let lines =
-            [PACKAGES, STORAGE].into_iter().flat_map(str::lines).filter(|line| !line.starts_with('#'));
+        let lines = [PACKAGES, STORAGE, MEASURE]
+            .into_iter()
+            .flat_map(str::lines)
+            .filter(|line| !line.starts_with('#'));
         assert!(lines.clone().count() > 20);
         assert!(lines.into_iter().all(|line| line.split_whitespace().count() > 2));
     }

@@ -10,7 +10,7 @@ use clap::Parser;
 use stratum_vm::accel::Accel;
 use stratum_vm::image::{Base, Image};
 use stratum_vm::lab::{Lab, Settings};
-use stratum_vm::stories::{STORIES, Story};
+use stratum_vm::stories::{MEASUREMENTS, STORIES, Story};
 use stratum_vm::{qemu, wait};
 
 /// Tells stories about a machine in QEMU.
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<ExitCode> {
     if args.stories == ["list"] {
-        for story in STORIES {
+        for story in STORIES.iter().chain(MEASUREMENTS) {
             println!("{:<14} {}", story.name, story.about);
         }
         return Ok(ExitCode::SUCCESS);
@@ -156,9 +156,11 @@ fn tell(story: &Story, settings: &Settings, base: &Base, accel: Accel) -> Result
 fn chosen(names: &[String]) -> Result<Vec<&'static Story>> {
     let mut chosen = Vec::new();
     for name in names {
-        let found: Vec<_> = STORIES.iter().filter(|story| name == "all" || story.name == name).collect();
+        let named = |story: &&Story| story.name == name;
+        let mut found: Vec<_> = STORIES.iter().filter(|story| name == "all" || named(story)).collect();
+        found.extend(MEASUREMENTS.iter().filter(named));
         if found.is_empty() {
-            let names: Vec<_> = STORIES.iter().map(|story| story.name).collect();
+            let names: Vec<_> = STORIES.iter().chain(MEASUREMENTS).map(|story| story.name).collect();
             bail!("no story is called {name}; there are: {}", names.join(", "));
         }
         chosen.extend(found);

@@ -59,6 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         rounds: args.rounds,
         slow_rounds: args.slow_rounds,
         signals: &signals,
+        yes: args.yes,
     };
     let places = if args.place.is_empty() { Place::ALL } else { args.place.as_slice() };
     let mut reached = true;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether a plain `probe` looks more than once, and `--once` keeps it from that.
+/// Whether a plain `probe` waits for udev, and `--once` keeps it from that.
 fn knows_once(program: &Path) -> Result<bool> {
     let help = Command::new(program).args(["probe", "--help"]).output();
     let help = help.with_context(|| format!("cannot start {}", program.display()))?;

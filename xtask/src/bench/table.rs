@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// How a line ends whose figure is worse than its target.
+pub(crate) const MISSED: &str = "MISSED";
+
 /// One figure.
 pub(crate) struct Row {
     name: String,
@@ -79,7 +82,7 @@ impl fmt::Display for Table {
             let (least, most) = (row.values.iter().min(), row.values.iter().max());
             let spread = format!("{} - {}", least.unwrap_or(&0), most.unwrap_or(&0));
             let (target, verdict) = match row.at_most {
-                Some(target) => (with_unit(target), if row.reached() { "reached" } else { "MISSED" }),
+                Some(target) => (with_unit(target), if row.reached() { "reached" } else { MISSED }),
                 None => ("-".to_owned(), ""),
             };
             let text = format!(

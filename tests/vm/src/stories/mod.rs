@@ -8,6 +8,7 @@ mod join;
 mod no_network;
 mod package;
 mod power_cut;
+mod probe_cost;
 mod sentences;
 mod wrong_code;
 
@@ -97,3 +98,12 @@ pub const STORIES: &[Story] = &[
         tell: boot::tell,
     },
 ];
+
+/// Not told with `all`: they measure, and prove nothing.
+pub const MEASUREMENTS: &[Story] = &[Story {
+    name: "probe-cost",
+    about: "what the hardware probe costs with 24 disks and a running udev; for `cargo xtask bench hwprobe`",
+    minutes: 10,
+    image: Image::Measure,
+    tell: probe_cost::tell,
+}];
