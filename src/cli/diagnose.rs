@@ -146,14 +146,14 @@ fn print(diagnosis: &Diagnosis, output: Output) -> ExitCode {
                         eprintln!("help: {}", line.ascii());
                     }
                 }
-                None => out(format!("{}\n", good(diagnosis))),
+                None => out(good(diagnosis)),
             }
         }
     }
     ExitCode::from(exit)
 }
 
-/// The rows, a line each or more, and what the amber ones ask to look at.
+/// The rows, a line each or more.
 fn table(diagnosis: &Diagnosis) -> String {
     let mut text = format!("the way to {}\n", diagnosis.endpoint.ascii());
     for row in &diagnosis.rows {
@@ -176,6 +176,7 @@ fn table(diagnosis: &Diagnosis) -> String {
     text
 }
 
+/// The last line where nothing is red, and what the amber rows ask to look at.
 fn good(diagnosis: &Diagnosis) -> String {
     let seconds = diagnosis.took_ms.div_ceil(1_000);
     let amber = diagnosis.rows.iter().filter(|row| row.status == Status::Unknown).count();
@@ -184,7 +185,13 @@ fn good(diagnosis: &Diagnosis) -> String {
         1 => ", but one line is worth a look".to_owned(),
         n => format!(", but {n} lines are worth a look"),
     };
-    format!("nothing stands in the way{but} ({seconds} s)")
+    let mut text = format!("nothing stands in the way{but} ({seconds} s)\n");
+    for row in diagnosis.rows.iter().filter(|row| row.status == Status::Unknown) {
+        for look in &row.look_at {
+            text.push_str(&format!("note: {}: {}\n", row.name.title(), look.ascii()));
+        }
+    }
+    text
 }
 
 fn wrap(text: &str, width: usize) -> Vec<String> {

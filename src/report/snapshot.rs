@@ -152,7 +152,11 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
 /// What the keys of the console can do now.
 pub fn actions(state: &State, facts: &Facts) -> shown::Actions {
     let open = facts.control && state.d.joined.is_none();
-    shown::Actions { retry: open && state.can_retry(), check: open && state.can_check(), identify: open && facts.light }
+    shown::Actions {
+        retry: open && state.can_retry(),
+        check: open && state.can_check(),
+        identify: open && facts.light,
+    }
 }
 
 /// What the diagnosis found says more than how the last call ended.

@@ -205,7 +205,7 @@ fn judge(case: &Case, said: &Value) -> String {
     if said["timedOut"] != false {
         wrong.push_str(" it was not through in its time");
     }
-    if case.row != "" && said["cause"]["lookAt"].as_array().is_none_or(Vec::is_empty) {
+    if !case.row.is_empty() && said["cause"]["lookAt"].as_array().is_none_or(Vec::is_empty) {
         wrong.push_str(" it does not say what to look at");
     }
     wrong
@@ -220,10 +220,9 @@ fn each_fault_of_the_network_is_named_first_by_its_row_and_nothing_else_is() {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(BTreeMap::new());
     let work = || {
-        while let Some((at, case)) = CASES
-            .get(next.fetch_add(1, Ordering::SeqCst))
-            .map(|case| (CASES.iter().position(|c| std::ptr::eq(c, case)).unwrap(), case))
-        {
+        loop {
+            let at = next.fetch_add(1, Ordering::SeqCst);
+            let Some(case) = CASES.get(at) else { return };
             let mut bench = Bench::new().unwrap();
             (case.fault)(&mut bench);
             let began = Instant::now();
