@@ -77,7 +77,11 @@ fn number_of(secret: &Path) -> anyhow::Result<KeyId> {
     }
     let public = secret.with_extension("pub");
     let text = std::fs::read(&public).with_context(|| {
-        format!("the number of {} is in its public key: cannot read {}", secret.display(), public.display())
+        format!(
+            "the number of {} is in its public key, which has to lie beside it: cannot read {}",
+            secret.display(),
+            public.display()
+        )
     })?;
     let key = ReleaseKey::parse(&text).with_context(|| public.display().to_string())?;
     Ok(key.id())
