@@ -1,5 +1,7 @@
 //! Who may sign: rotation, thresholds, and everything that must not count.
 
+use lab_founder::release::legacy_text;
+
 use super::*;
 
 /// The example signed by these keys, each in the file of its number, the first also as the primary one.
@@ -89,11 +91,7 @@ fn a_key_that_only_says_it_is_ours_is_not() {
 /// minisign -l signs the text itself: the same key could be made to sign a text that is somebody's hash.
 #[test]
 fn a_signature_of_the_old_kind_is_refused() {
-    let text = sign_text(&key(b'A'), EXAMPLE, COMMENT);
-    let line = text.lines().nth(1).unwrap();
-    let mut bytes = data_encoding::BASE64.decode(line.as_bytes()).unwrap();
-    bytes[1] = b'd';
-    let legacy = text.replace(line, &data_encoding::BASE64.encode(&bytes));
+    let legacy = legacy_text(&key(b'A'), EXAMPLE, COMMENT);
     assert_eq!(refused(ring(b"A", 1), &primary(&legacy)), (Rule::M4, Code::SigBad));
 }
 

@@ -44,6 +44,7 @@ const TABLE: &[Row] = &[
     // V4: well signed and older, under its own name or a higher one.
     row(("0.5.0", 50), ("0.6.0", 60), None, Some("0.5.0"), DOWN),
     row(("0.6.0", 60), ("0.6.0", 60), None, None, DOWN),
+    row(("0.6.0", 61), ("0.6.0", 60), None, None, DOWN),
     row(("0.7.0", 55), ("0.6.0", 60), None, Some("0.7.0"), DOWN),
     row(("0.7.0", 60), ("0.6.0", 60), None, Some("0.7.0"), DOWN),
     row(("0.7.0-rc.2", 71), ("0.7.0", 70), None, None, DOWN),

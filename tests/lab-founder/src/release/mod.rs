@@ -19,4 +19,4 @@ pub use breakage::{Breakage, break_release};
 pub use check::{Against, Report, check};
 pub use key::{KeyFileError, SecretKey, keygen};
 pub use make::{AbInput, Made, Spec, SysextInput, make};
-pub use sign::{print_minisign, sign, sign_text};
+pub use sign::{legacy_text, print_minisign, sign, sign_text};

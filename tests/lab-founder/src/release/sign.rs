@@ -19,7 +19,7 @@ pub fn sign_text(key: &SecretKey, manifest: &[u8], trusted_comment: &str) -> Str
 }
 
 /// The same in the old form, over the bytes themselves: what the agent must refuse.
-pub(super) fn legacy_text(key: &SecretKey, manifest: &[u8], trusted_comment: &str) -> String {
+pub fn legacy_text(key: &SecretKey, manifest: &[u8], trusted_comment: &str) -> String {
     text(key, *b"Ed", manifest, trusted_comment)
 }
 
