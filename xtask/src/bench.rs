@@ -10,10 +10,12 @@ mod places;
 mod rack;
 mod table;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+use crate::packages;
 use crate::steps::words;
 use crate::workspace::{Profile, Workspace};
 
@@ -46,6 +48,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(What::Hwprobe(args)) => hwprobe::run(args),
         Some(What::Console(args)) => console::run(args),
     }
+}
+
+/// The `stratum-join` to measure: the one that was named, or the release build.
+fn program(named: Option<&Path>, yes: bool) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    let workspace = Workspace::find()?;
+    packages::ensure(&[packages::BUILD], yes)?;
+    build(&workspace)?;
+    Ok(workspace.bin_dir(Profile::Release).join("stratum-join"))
 }
 
 /// The release build of every program.

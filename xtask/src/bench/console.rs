@@ -16,9 +16,7 @@ use serde_json::Value;
 
 use crate::boot_clock;
 use crate::children::{Child, Signals, command};
-use crate::packages;
 use crate::procfs;
-use crate::workspace::{Profile, Workspace};
 
 use super::table::{Row, Table};
 
@@ -59,15 +57,7 @@ struct Shown<'a> {
 
 /// Builds, measures, prints.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => {
-            let workspace = Workspace::find()?;
-            packages::ensure(&[packages::BUILD], args.yes)?;
-            super::build(&workspace)?;
-            workspace.bin_dir(Profile::Release).join("stratum-join")
-        }
-    };
+    let program = super::program(args.program.as_deref(), args.yes)?;
     let signals = Signals::register()?;
     let dir = tempfile::Builder::new().prefix("stratum-bench-").tempdir().context("temporary directory")?;
     println!("bench: {} s of waiting, then {} changes of the state", args.idle_secs, args.changes);

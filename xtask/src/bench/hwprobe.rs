@@ -10,7 +10,6 @@ use anyhow::{Context, Result};
 
 use crate::children::Signals;
 use crate::packages;
-use crate::workspace::{Profile, Workspace};
 
 use super::places::{Place, Setup};
 
@@ -37,15 +36,7 @@ pub(crate) struct Args {
 /// Builds, measures, prints.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     packages::ensure(&[packages::BENCH], args.yes)?;
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => {
-            let workspace = Workspace::find()?;
-            packages::ensure(&[packages::BUILD], args.yes)?;
-            super::build(&workspace)?;
-            workspace.bin_dir(Profile::Release).join("stratum-join")
-        }
-    };
+    let program = super::program(args.program.as_deref(), args.yes)?;
     let signals = Signals::register()?;
     let memory = Path::new("/dev/shm");
     let mut builder = tempfile::Builder::new();
