@@ -27,6 +27,8 @@ pub struct Config {
     pub limits: Limits,
     /// How the founder gives releases.
     pub supply: Supply,
+    /// The release directory that it gives with [`Supply::Founder`].
+    pub release_dir: Option<PathBuf>,
     /// Whether members other than the joiner apply a new generation at once. Otherwise a test says so.
     pub members_apply_at_once: bool,
     /// Whether the joining node counts as applied when its firstboot reported its last step done.
@@ -224,6 +226,10 @@ pub struct Limits {
     pub log_interval_ms: i64,
     /// Control-plane nodes (documented: 5).
     pub control_planes: usize,
+    /// Files of a release that are given at once to one registration, and in all.
+    pub transfers_per_registration: usize,
+    /// See there.
+    pub transfers: usize,
     /// Connections in all.
     pub connections: usize,
     /// Connections from one address.
@@ -245,6 +251,8 @@ impl Default for Limits {
             wait_secs: 60,
             log_interval_ms: 1000,
             control_planes: 5,
+            transfers_per_registration: 2,
+            transfers: 8,
             connections: 64,
             connections_per_address: 4,
         }
@@ -331,6 +339,7 @@ impl Default for Config {
             cluster: Cluster::default(),
             limits: Limits::default(),
             supply: Supply::default(),
+            release_dir: None,
             members_apply_at_once: true,
             joiner_applies_when_done: true,
             tokens: Vec::new(),

@@ -4,7 +4,7 @@
 //! Open proofs are kept in memory only: after a restart the joiner proves again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use stratum_join::protocol::encoding::Pin;
 use tokio::sync::watch;
@@ -14,6 +14,7 @@ use crate::entropy::{Entropy, NoEntropy, Seed};
 use crate::evil::{EvilPlan, Layer, Scripted, Step};
 use crate::http::{Handled, Peer, Refusal, Request, Response, Stop, refuse};
 use crate::join_api::proof::{OpenProofs, Rates};
+use crate::join_api::release_file::Transfers;
 use crate::model::{Member, MemberState, Switches};
 use crate::store::{Place, Store, StoreError, Tx};
 use crate::tls::{CertError, JoinCa};
@@ -28,6 +29,7 @@ pub struct Founder {
     pub(crate) cluster_ca: JoinCa,
     pub(crate) secrets: ClusterSecrets,
     pub(crate) proofs: Mutex<OpenProofs>,
+    pub(crate) transfers: Arc<Transfers>,
     pub(crate) rates: Mutex<Rates>,
     pub(crate) evil: EvilPlan,
     pub(crate) last_confirm: Mutex<Option<String>>,
@@ -108,6 +110,7 @@ impl Founder {
             secrets,
             tokens,
             proofs: Mutex::new(OpenProofs::default()),
+            transfers: Arc::default(),
             rates: Mutex::new(Rates::default()),
             evil: EvilPlan::new(config.evil.clone()),
             last_confirm: Mutex::new(None),

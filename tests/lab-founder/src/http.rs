@@ -1,12 +1,19 @@
-//! One request and one answer, as the core sees them: no socket, no waiting. Plain data; touches nothing.
+//! One request and one answer, as the core sees them: no socket, no waiting. Plain data; touches nothing but an open file that is a body.
 
+use std::fs::File;
 use std::net::IpAddr;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use console::text::Safe;
 use serde::Serialize;
 use stratum_join::protocol::wire::{FieldError, Problem};
 
+use crate::join_api::release_file::Transfer;
 use crate::store::StoreError;
+
+/// Bytes of a file that are read at once.
+const PIECE: usize = 128 * 1024;
 
 /// Who asks on the join listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +39,8 @@ pub struct Request {
     pub pad: Option<String>,
     /// Header `range`.
     pub range: Option<String>,
+    /// Header `if-range`.
+    pub if_range: Option<String>,
     /// Token of header `authorization` (admin listener only).
     pub bearer: Option<String>,
 }
@@ -45,8 +54,19 @@ pub struct Response {
     pub headers: Vec<(&'static str, String)>,
     /// Body.
     pub body: Vec<u8>,
+    /// The body, when it is part of a file.
+    pub file: Option<FileBody>,
     /// A long-poll that found nothing new: ask again when something changed, or answer this after that time.
     pub hold: Option<Hold>,
+}
+
+/// A part of a file as a body. The transfer counts as long as a copy of this is there.
+#[derive(Debug, Clone)]
+pub struct FileBody {
+    file: Arc<File>,
+    at: u64,
+    left: u64,
+    _transfer: Arc<Transfer>,
 }
 
 /// How long a poll may be held.
@@ -124,6 +144,7 @@ impl Response {
             status,
             headers: vec![("content-type", "application/json".to_owned())],
             body: serde_json::to_vec(body).unwrap_or_default(),
+            file: None,
             hold: None,
         }
     }
@@ -141,6 +162,29 @@ impl Response {
     /// The `code` of a problem.
     pub fn code(&self) -> String {
         self.value()["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+// === impl FileBody ===
+
+impl FileBody {
+    pub(crate) fn new(file: File, first: u64, len: u64, transfer: Transfer) -> Self {
+        Self { file: Arc::new(file), at: first, left: len, _transfer: Arc::new(transfer) }
+    }
+
+    /// Bytes that are still to come.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The next bytes; empty at the end.
+    pub fn read(&mut self) -> std::io::Result<Vec<u8>> {
+        let len = usize::try_from(self.left).map_or(PIECE, |left| left.min(PIECE));
+        let mut piece = vec![0; len];
+        self.file.read_exact_at(&mut piece, self.at)?;
+        self.at += len as u64;
+        self.left -= len as u64;
+        Ok(piece)
     }
 }
 
@@ -347,6 +391,10 @@ pub(crate) mod refuse {
 
     pub(crate) fn upgrade_running() -> Refusal {
         Refusal::new(503, "UPGRADE_RUNNING", "the cluster is being upgraded").retry_after(60)
+    }
+
+    pub(crate) fn release_busy() -> Refusal {
+        Refusal::new(503, "RELEASE_BUSY", "the founder serves others now").retry_after(5)
     }
 
     pub(crate) fn unavailable() -> Refusal {

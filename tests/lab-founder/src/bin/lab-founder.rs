@@ -54,6 +54,9 @@ struct Run {
     /// Offer older joiners their upgrade from this mirror.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
+    /// Give older joiners this release directory from the founder itself.
+    #[arg(long, value_name = "DIR", conflicts_with = "mirror")]
+    release_dir: Option<PathBuf>,
     /// Answers to proof calls leave no earlier than this.
     #[arg(long, value_name = "MS")]
     proof_floor_ms: Option<u64>,
@@ -125,6 +128,10 @@ fn config(args: Run) -> anyhow::Result<Config> {
     }
     if let Some(url) = args.mirror {
         config.supply = Supply::Mirror(url);
+    }
+    if let Some(dir) = args.release_dir {
+        config.supply = Supply::Founder;
+        config.release_dir = Some(dir);
     }
     let cluster = &mut config.cluster;
     if let Some(release) = args.release {

@@ -2,6 +2,7 @@
 
 pub(crate) mod proof;
 pub(crate) mod register;
+pub(crate) mod release_file;
 pub(crate) mod release_rules;
 pub(crate) mod report;
 pub(crate) mod view;
@@ -14,7 +15,7 @@ use subtle::ConstantTimeEq;
 use crate::evil::Evil;
 use crate::founder::Founder;
 use crate::http::{Handled, Peer, Refusal, Request, Response, Stop, field, refuse};
-use crate::model::{Join, JoinState};
+use crate::model::Join;
 use crate::store::Tx;
 use crate::time::rfc3339;
 
@@ -47,20 +48,11 @@ pub(crate) fn route(
         ("POST", ["registrations", id, "ack"]) => report::ack(founder, now, peer, id, request),
         ("POST", ["registrations", id, "progress"]) => report::progress(founder, now, peer, id, request),
         ("POST", ["registrations", id, "log"]) => report::log(founder, now, peer, id, request),
-        ("GET", ["registrations", id, "release", ..]) => release_file(founder, peer, id),
+        ("GET", ["registrations", id, "release", path @ ..]) => {
+            release_file::get(founder, peer, id, &path.join("/"), request)
+        }
         _ => Err(refuse::join_not_found().into()),
     }
-}
-
-/// Only for this key while it upgrades itself (documented). This founder holds no release to give yet.
-fn release_file(founder: &Founder, peer: Peer, id: &str) -> Handled {
-    founder.store.tx(|tx| {
-        let join = own_join(tx, &peer, id)?;
-        match join.state {
-            JoinState::NeedsUpgrade => Err(refuse::not_found().into()),
-            state => Err(refuse::conflict(state).into()),
-        }
-    })
 }
 
 /// Body cap by path, for whoever reads the body (docs/protocol.md 2.3).

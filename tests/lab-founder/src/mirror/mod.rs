@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use self::fault::{BadFault, Fault, MirrorFault};
 pub use self::run::Args;
+pub(crate) use self::serve::{open, parse_range};
 use crate::founder::lock;
 use crate::server::provider;
 

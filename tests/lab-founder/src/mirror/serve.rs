@@ -157,7 +157,7 @@ async fn read_head(stream: &mut Stream) -> io::Result<Option<Asked>> {
 }
 
 /// `bytes=a-b` or `bytes=a-`. More than one range is answered with the whole file.
-pub(super) fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
+pub(crate) fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let first = first.parse().ok()?;
     match last {
@@ -167,7 +167,7 @@ pub(super) fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
 }
 
 /// A file below `dir`, by a path without tricks; nothing that a link leads to.
-pub(super) fn open(dir: &Path, path: &str) -> Option<(File, u64)> {
+pub(crate) fn open(dir: &Path, path: &str) -> Option<(File, u64)> {
     let good = |segment: &str| {
         !segment.is_empty()
             && !matches!(segment, "." | "..")
@@ -368,8 +368,8 @@ async fn send(
             stream.flush().await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        if bytes_per_second > 0 {
-            let due = began + Duration::from_micros(sent.saturating_mul(1_000_000) / bytes_per_second);
+        if let Some(micros) = sent.saturating_mul(1_000_000).checked_div(bytes_per_second) {
+            let due = began + Duration::from_micros(micros);
             stream.flush().await?;
             tokio::time::sleep_until(due).await;
         }
