@@ -7,6 +7,7 @@ mod console_unit;
 mod control;
 mod crash;
 mod diagnosis;
+mod download;
 mod founder;
 mod handoff;
 mod hardware;

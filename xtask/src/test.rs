@@ -14,6 +14,8 @@ use crate::workspace::Workspace;
 const CASES: &str = "10000";
 /// Seconds for each fuzz target with `--long`.
 const FUZZ_SECONDS: u32 = 60;
+/// Cuts of a download with `--long`; otherwise what the test itself says.
+const LONG_CUTS: &str = "100";
 /// Cases per property with `--quick`.
 const QUICK_CASES: &str = "256";
 
@@ -23,7 +25,7 @@ pub(crate) struct Args {
     /// Fewer property cases, and cargo-deny only when it is already installed.
     #[arg(long)]
     quick: bool,
-    /// Fuzz every parser for a minute too.
+    /// Fuzz every parser for a minute too, and cut a download a hundred times.
     #[arg(long, conflicts_with = "quick")]
     long: bool,
     /// Print the steps and their commands, and run none.
@@ -41,6 +43,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let mut plan = plan(&workspace, args.quick);
+    if args.long {
+        for (_, command) in plan.iter_mut().filter(|(name, _)| *name == "test") {
+            command.env("STRATUM_TEST_CUTS", LONG_CUTS);
+        }
+    }
     if args.list {
         println!("packages     Debian packages: installed when missing");
         for (name, command) in &plan {

@@ -5,6 +5,8 @@
 //! stays.
 
 mod figures;
+#[cfg(test)]
+mod tests;
 mod writing;
 
 use std::collections::HashSet;

@@ -317,7 +317,10 @@ fn roots(ca_pem: Option<&[u8]>) -> Result<RootCertStore, End> {
 
 fn certificate_words(error: &CertificateError) -> String {
     match error {
-        CertificateError::UnknownIssuer => "no authority that this machine trusts signed it".to_owned(),
+        // A bad signature is that of another authority with the same name.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "no authority that this machine trusts signed it".to_owned()
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "it is not valid yet".to_owned()

@@ -22,6 +22,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 pub use self::scan::{Stopped, Verified};
+#[cfg(test)]
+pub(super) use self::tests::Op;
 pub(super) use self::writer::Writer;
 use super::{Digest, FileEntry};
 use crate::durable_file::{self, FileError, Lock, plain};

@@ -75,7 +75,15 @@ impl Machine {
         fs::create_dir(&etc).unwrap();
         fs::write(etc.join("os-release"), format!("VERSION_ID=\"{RELEASE}\"\n")).unwrap();
         firstboot::install(root.path());
-        Self { root, agent: None, env: Vec::new(), args: Vec::new(), through_helper: false, boots: 0, through: Vec::new() }
+        Self {
+            root,
+            agent: None,
+            env: Vec::new(),
+            args: Vec::new(),
+            through_helper: false,
+            boots: 0,
+            through: Vec::new(),
+        }
     }
 
     pub fn path(&self, below: &str) -> PathBuf {

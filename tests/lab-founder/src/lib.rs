@@ -32,7 +32,7 @@ pub use config::Config;
 pub use entropy::Seed;
 pub use evil::{Evil, Scripted, Step};
 pub use founder::{Founder, OpenError, Received};
-pub use http::{Hold, Peer, Request, Response};
+pub use http::{FileBody, Hold, Peer, Request, Response};
 pub use impostor::Impostor;
 pub use mirror::{EvilMirror, Fault as MirrorFaultAt, MirrorConfig, MirrorFault};
 pub use proxy::{FaultProxy, ProxyFault};
