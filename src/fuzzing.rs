@@ -8,16 +8,21 @@ use std::sync::LazyLock;
 use crate::upgrade::CHUNK;
 use crate::upgrade::keys::{KeyRing, ReleaseKey};
 use crate::upgrade::manifest::{Form, MAX_FILES, MAX_SIZE, Manifest};
+use crate::upgrade::plan::{Head, Meaning, meaning};
 use crate::upgrade::refusal::Rule;
 use crate::upgrade::signature::{SignatureFile, SignatureName, Signatures};
+use crate::upgrade::source::ContentRange;
 use crate::upgrade::verify::Kind;
 
 /// A name and what it does with bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each panics when something does not hold.
-pub const TARGETS: &[Target] =
-    &[("release_manifest", release_manifest), ("release_signature", release_signature)];
+pub const TARGETS: &[Target] = &[
+    ("release_manifest", release_manifest),
+    ("release_signature", release_signature),
+    ("content_range", content_range),
+];
 
 /// The committed example.
 const MANIFEST: &[u8] = include_bytes!("../tests/fixtures/manifests/ok/manifest.json");
@@ -82,6 +87,32 @@ pub fn release_signature(bytes: &[u8]) {
         // All but the comment that nobody has to trust.
         let lines = |text: &str| text.lines().skip(1).take(3).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(lines(&String::from_utf8_lossy(bytes)), lines(SIGNATURE));
+    }
+}
+
+/// A `Content-Range`, and what an answer with it means.
+///
+/// # Panics
+/// A byte would be put where it does not belong.
+pub fn content_range(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(range) = text.parse::<ContentRange>() else { return };
+    let written = match range {
+        ContentRange::Bytes { first, last, total } => {
+            assert!(first <= last && total.is_none_or(|total| last < total));
+            format!("bytes {first}-{last}/{}", total.map_or("*".to_owned(), |total| total.to_string()))
+        }
+        ContentRange::None { total } => format!("bytes */{total}"),
+    };
+    assert_eq!(written.parse(), Ok(range));
+    for (asked, size) in [((0, 0), 1), ((CHUNK, 2 * CHUNK - 1), 2 * CHUNK), ((4, 9), 1 << 40)] {
+        let head = Head { status: 206, range: Some(range), ..Head::default() };
+        if let Meaning::Body { at } = meaning(&head, Some(asked), size) {
+            let ContentRange::Bytes { first, last, total } = range else { panic!("bytes of no range") };
+            assert!(at == first && first <= asked.0 && asked.0 <= last && last < size);
+            assert!(total.is_none_or(|total| total == size));
+        }
+        assert!(!matches!(meaning(&head, None, size), Meaning::Body { .. }));
     }
 }
 
