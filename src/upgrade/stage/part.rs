@@ -16,6 +16,8 @@ use crate::upgrade::{Digest, FileEntry};
 
 /// Synced each time that many bytes were written.
 const SYNC_EVERY: u64 = 64 * 1024 * 1024;
+#[cfg(test)]
+const LATE: u64 = 2 * crate::upgrade::CHUNK;
 /// Read at once, when hashing what is there.
 const READ: usize = 256 * 1024;
 
@@ -98,6 +100,10 @@ impl Part {
         #[cfg(test)]
         stage
             .trouble(super::tests::Op::Write)
+            .and_then(|()| match at {
+                0..=LATE => Ok(()),
+                _ => stage.trouble(super::tests::Op::LateWrite),
+            })
             .map_err(|errno| PartError::of("writing", &self.name, errno))?;
         self.file.write_all_at(bytes, at).map_err(|e| PartError::of_io("writing", &self.name, &e))?;
         self.unsynced += bytes.len() as u64;

@@ -10,6 +10,8 @@ use super::*;
 pub(in crate::upgrade) enum Op {
     Allocate,
     Write,
+    /// Behind the second chunk.
+    LateWrite,
     Sync,
 }
 
