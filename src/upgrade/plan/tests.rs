@@ -215,6 +215,37 @@ fn one_byte_a_second_is_closed_within_121_s_and_64_kib_a_second_never() {
 }
 
 #[test]
+fn two_hours_of_64_kib_a_second_are_one_download() {
+    let size = 7200 * 64 * 1024;
+    let mut planner = Planner::new(&[want("a", size)], &[], 1, 1);
+    let (mut asked, mut at, mut second) = (0, 0, 0);
+    let mut open = None;
+    loop {
+        let acts = planner.next(second * 1000);
+        if acts.contains(&Act::Seal(0)) {
+            break;
+        }
+        assert_eq!(failed(&acts), None, "{second}");
+        if let Some((s, _, Some((first, last)))) = opened(&acts).first().copied() {
+            asked += 1;
+            planner.on(Ev::Head(s, partial(first, last, size)), second * 1000);
+            open = Some(s);
+        }
+        let pieces = planner.body(open.unwrap(), 64 * 1024, second * 1000);
+        assert_eq!(pieces, [Piece::Write { file: 0, at, len: 64 * 1024 }]);
+        at += 64 * 1024;
+        if at % CHUNK == 0 || at == size {
+            planner.on(
+                Ev::ChunkOk { file: 0, chunk: usize::try_from((at - 1) / CHUNK).unwrap() },
+                second * 1000,
+            );
+        }
+        second += 1;
+    }
+    assert_eq!((asked, at, second), (8, size, 7200));
+}
+
+#[test]
 fn a_good_stream_that_turns_into_a_trickle_is_seen_within_two_minutes() {
     let (mut planner, s) = one(2000 * MIB);
     planner.on(Ev::Head(s, partial(0, 64 * MIB - 1, 2000 * MIB)), 0);
