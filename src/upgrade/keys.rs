@@ -176,10 +176,10 @@ impl ReleaseKey {
 // === impl KeyRing ===
 
 impl KeyRing {
-    /// The keys of the running OS, which are root's. Under another root than the real machine's they are ours.
+    /// The keys of the running OS, which are root's. Under another root than the real machine's nothing is root's, and they are anybody's.
     pub fn load(paths: &Paths) -> Result<Self, KeysError> {
-        let uid = if paths.is_system() { 0 } else { rustix::process::geteuid().as_raw() };
-        Self::load_dir(&paths.release_keys_dir(), Owner::Uid(uid))
+        let owner = if paths.is_system() { Owner::Uid(0) } else { Owner::Anybody };
+        Self::load_dir(&paths.release_keys_dir(), owner)
     }
 
     /// The keys of a directory. A file that is no key, or whose key is there already, is passed over with a warning.

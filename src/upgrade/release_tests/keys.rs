@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::super::keys::KeysError;
 use super::*;
+use crate::paths::Paths;
 
 fn dir(files: &[(&str, &str)]) -> TempDir {
     let dir = TempDir::new().unwrap();
@@ -123,4 +124,23 @@ fn without_a_key_or_with_a_threshold_that_cannot_be_reached_nothing_is_trusted()
         assert!(matches!(load(&dir), Err(KeysError::Threshold { .. })), "{bad}");
     }
     assert_eq!(load(&dir(&[("1.pub", &public(b'A')), ("threshold", " 1\n")])).unwrap().threshold(), 1);
+}
+
+#[test]
+fn the_running_os_is_read_from_its_image_below_the_root() {
+    let root = TempDir::new().unwrap();
+    let paths = Paths::under(root.path());
+    assert!(matches!(KeyRing::load(&paths), Err(KeysError::None { .. })));
+    assert_eq!(RunningOs::load(&paths).unwrap_err().to_string(), "os-release has no VERSION_ID");
+    fs::create_dir_all(paths.release_keys_dir()).unwrap();
+    fs::create_dir_all(root.path().join("usr/lib")).unwrap();
+    fs::write(paths.release_keys_dir().join("a.pub"), public(b'A')).unwrap();
+    fs::write(root.path().join("usr/lib/os-release"), "VERSION_ID=\"0.6.0\"\nSTRATUM_SEQUENCE=60\n").unwrap();
+    assert_eq!(ids(&KeyRing::load(&paths).unwrap()), [id(b'A')]);
+    let os = RunningOs::load(&paths).unwrap();
+    assert_eq!((os.release.as_str(), os.sequence, os.arch.as_str()), ("0.6.0", 60, std::env::consts::ARCH));
+    // What an administrator put into /etc comes first, as everywhere.
+    fs::create_dir_all(root.path().join("etc")).unwrap();
+    fs::write(root.path().join("etc/os-release"), "VERSION_ID=0.6.1\n").unwrap();
+    assert_eq!(RunningOs::load(&paths).unwrap().release.as_str(), "0.6.1");
 }

@@ -347,6 +347,49 @@ fn a_key_that_was_damaged_or_has_a_password_does_not_sign() {
     assert!(error("").contains("no second line"));
 }
 
+/// `lab-founder release` with these arguments, in `dir`.
+fn release(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab-founder"));
+    command.arg("release").args(args).current_dir(dir).env_remove("SOURCE_DATE_EPOCH");
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn on_the_command_line_a_check_that_finds_something_ends_with_1_and_a_line_for_each() {
+    let desk = Desk::new();
+    let dir = desk.dir.path();
+    let make = |more: &[&str]| {
+        let common =
+            ["make", "--out", "r", "--release", "0.7.0", "--sequence", "70", "--min-upgrade-from", "0.5.0"];
+        let files = ["--root", "root", "--fstype", "erofs", "--linux", "linux", "--arch", "x86_64"];
+        release(dir, &[&common[..], &files, more].concat())
+    };
+    let out = make(&[]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("SOURCE_DATE_EPOCH"), "{out:?}");
+    assert_eq!(make(&["--created", "yesterday"]).status.code(), Some(1));
+    let out = make(&["--created", "2026-11-29T00:00:00Z", "--sysext", "ceph=ceph,optional"]);
+    assert!(out.status.success(), "{out:?}");
+    assert!(release(dir, &["sign", "r", "--key", "a.key"]).status.success());
+    let check = |from: &str| {
+        let out = release(dir, &["check", "r", "--os-keys", "keys", "--from", from]);
+        (out.status.code(), String::from_utf8(out.stdout).unwrap())
+    };
+    let (code, text) = check("0.6.0");
+    assert_eq!(code, Some(0));
+    assert!(text.starts_with("good: stratum 0.7.0 x86_64, sequence 70, from 0.5.0 up; 3 files"), "{text}");
+    fs::write(desk.at("r/sysext/ceph.raw"), "SYSEXT\n").unwrap();
+    fs::write(desk.at("r/os/stray"), "x").unwrap();
+    let (code, text) = check("0.4.0");
+    assert_eq!(code, Some(1));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("TOO_OLD M10: 0.7.0 accepts upgrades from 0.5.0"), "{text}");
+    assert!(
+        lines[1].contains("sysext/ceph.raw differs") && lines[2].contains("os/stray is not in"),
+        "{text}"
+    );
+}
+
 #[test]
 fn minisign_accepts_what_we_sign_and_reads_our_keys() {
     let desk = Desk::new();
