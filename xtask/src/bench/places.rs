@@ -255,7 +255,7 @@ impl Setup<'_> {
         if !story.status().with_context(|| format!("cannot start {}", words(&story)))?.success() {
             bail!("{} failed", words(&story));
         }
-        let measured = Workspace::find()?.target.join("vm/probe-cost/measured.txt");
+        let measured = Workspace::find()?.target.join("vm/probe-cost/machine/measured.txt");
         let measured =
             fs::read_to_string(&measured).with_context(|| format!("read {}", measured.display()))?;
         Ok(!measured.contains(table::MISSED))
