@@ -189,7 +189,7 @@ impl Turn {
     }
 
     /// Ends the wait for a verb's next try.
-    fn settle_privileged(&mut self) {
+    pub(super) fn settle_privileged(&mut self) {
         self.s.v.privileged_trouble = None;
         if let Lane::Delayed(_) = self.s.v.privileged {
             self.out.push(Effect::Disarm(Timer::Privileged));

@@ -162,6 +162,8 @@ impl Turn {
             v.fit = 0;
             v.state_since_ms = self.now.boot_ms;
             self.clear_trouble();
+            // What the helper was to try again was the old request's.
+            self.settle_privileged();
             self.forget_checks();
             if replaced {
                 self.say(Notice::Info(Safe::clean(format!("new join request for {}", view.endpoint))));
