@@ -1,6 +1,6 @@
 //! Block devices as sysfs shows them, and how they stand on each other.
 //!
-//! May touch: `sys/block`, `sys/fs/bcache`. Must never: attach a partition by its name, or lose an edge that either side shows: a lost
+//! May touch: `sys/block`. Must never: attach a partition by its name, or lose an edge that either side shows: a lost
 //! edge is a mount that no longer reaches its disk.
 
 use std::collections::HashMap;
@@ -140,10 +140,6 @@ impl BlockTree {
                 None => tree.mark(index),
             }
         }
-        if tree.read_caches(roots).is_none() {
-            // Which disks are caches is not known: it can be any of them.
-            (0..tree.devs.len()).for_each(|index| tree.mark(index));
-        }
         Some(tree)
     }
 
@@ -277,52 +273,6 @@ impl BlockTree {
                 self.mark(index);
             }
         }
-    }
-
-    /// What stands on a bcache device stands on its cache, too, though the kernel makes it a holder of the disk behind it only. Of a set,
-    /// `cache<n>` leads to the cache, `bdev<n>/dev` to the device in use, `volume<n>` to one that is on the cache alone
-    /// (drivers/md/bcache/super.c). `None`: it is not known which devices are caches.
-    fn read_caches(&mut self, roots: &Roots) -> Option<()> {
-        const SETS: &str = "sys/fs/bcache";
-        let sets = match roots.list_kinds(SETS) {
-            Ok(sets) => sets,
-            Err(Missing::Absent) => return Some(()),
-            Err(_) => return None,
-        };
-        for (set, _) in sets.into_iter().filter(|(_, kind)| *kind != Kind::File) {
-            let set = format!("{SETS}/{set}");
-            // .../block/sdb/sdb1/bcache
-            let owner = |name: &str| {
-                let target = roots.link(&format!("{set}/{name}")).ok()?;
-                target.rsplit('/').nth(1).and_then(|owner| self.by_name(owner))
-            };
-            let (mut caches, mut above) = (Vec::new(), Vec::new());
-            for (name, _) in roots.list_kinds(&set).ok()?.into_iter().filter(|(_, kind)| *kind != Kind::File)
-            {
-                let what = name.trim_end_matches(|c: char| c.is_ascii_digit());
-                match what {
-                    "cache" => caches.push(owner(&name)?),
-                    "bdev" => {
-                        let dev = roots.link_name(&format!("{set}/{name}/dev")).ok();
-                        above.push(dev.and_then(|dev| self.by_name(&dev)));
-                    }
-                    "volume" => above.push(owner(&name)),
-                    _ => {}
-                }
-            }
-            if caches.is_empty() {
-                return None;
-            }
-            for cache in caches {
-                for above in &above {
-                    match above {
-                        Some(above) => self.add_edge(cache, *above),
-                        None => self.mark(cache),
-                    }
-                }
-            }
-        }
-        Some(())
     }
 
     fn push(&mut self, dev: BlockDev) -> usize {

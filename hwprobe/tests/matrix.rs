@@ -8,49 +8,6 @@ use std::os::unix::net::UnixListener;
 use hwprobe::{Code, table};
 use support::{Tree, disk, texts};
 
-/// A cache (sdb, on a partition) in front of a disk (sda), as bcache shows it.
-fn cached() -> Tree {
-    let t = Tree::bare();
-    t.disk("sda", "8:0", 2048).udev("8:0", &["ID_FS_TYPE=bcache"]);
-    t.disk("sdb", "8:16", 4096)
-        .part("sdb", "sdb1", "8:17", 1, 2048, 2048)
-        .udev("8:16", &["ID_PART_TABLE_TYPE=gpt"]);
-    t.udev("8:17", &["ID_FS_TYPE=bcache"]);
-    t.disk("sdc", "8:32", 8).udev("8:32", &["ID_MODEL=x"]).ends("sdc", &[0; 4096]);
-    t.disk("bcache0", "251:0", 2048).udev("251:0", &["ID_FS_TYPE=ext4"]).stack("sda", "bcache0");
-    std::fs::remove_dir_all(t.path().join("sys/block/bcache0/device")).unwrap();
-    t.dir("sys/block/bcache0/bcache").dir("sys/block/sda/bcache").dir("sys/block/sdb/sdb1/bcache");
-    t.link("sys/block/sda/bcache/dev", "../../bcache0");
-    t.link("sys/fs/bcache/u-1/bdev0", "../../../block/sda/bcache");
-    t.link("sys/fs/bcache/u-1/cache0", "../../../block/sdb/sdb1/bcache");
-    t.mounts(&["251:0 /srv ext4 /dev/bcache0"]);
-    t
-}
-
-#[test]
-fn the_cache_of_a_mounted_bcache_device_is_mounted_too() {
-    let i = cached().probe();
-    assert_eq!(texts(&disk(&i, "sda").mounts), ["/srv"]);
-    assert_eq!(texts(&disk(&i, "sdb").mounts), ["/srv"]);
-    assert!(disk(&i, "sdc").mounts.is_empty());
-    assert!(!i.disks.iter().any(|d| d.name == "bcache0"));
-}
-
-#[test]
-fn a_cache_of_which_it_is_not_known_what_stands_on_it_looks_mounted() {
-    let t = cached();
-    std::fs::remove_file(t.path().join("sys/block/sda/bcache/dev")).unwrap();
-    let i = t.probe();
-    assert_eq!(texts(&disk(&i, "sdb").mounts), ["[UNKNOWN]"]);
-    assert!(disk(&i, "sdc").mounts.is_empty());
-    // A set that does not say which disk is its cache: it can be any.
-    let t = cached();
-    let cache = t.path().join("sys/fs/bcache/u-1/cache0");
-    std::fs::remove_file(&cache).unwrap();
-    std::fs::create_dir(&cache).unwrap();
-    assert_eq!(texts(&disk(&t.probe(), "sdc").mounts), ["[UNKNOWN]"]);
-}
-
 #[test]
 fn of_a_multipath_disk_whose_partitions_only_the_map_shows_the_free_end_is_not_known() {
     let t = Tree::bare();
