@@ -20,4 +20,11 @@ done
 # A file system on a stick, and one with a hostile label on the hostile disk.
 mkfs.ext4 -q -U 33333333-0000-4000-8000-000000000001 "$(by usb-QEMU_QEMU_HARDDISK_USB0001-0:0)"
 mkfs.ext4 -q -U 33333333-0000-4000-8000-000000000002 -L "$(printf '\033[2Jowned')" /dev/disk/by-path/*-scsi-0:0:2:0
+# udev may have looked at a disk before all was written to it.
 udevadm settle
+udevadm trigger --action=change --subsystem-match=block --property-match=ID_BUS=scsi --property-match=ID_BUS=usb
+udevadm settle
+
+# The network is there when its NICs have their addresses, and the bond uses its first one.
+/lib/systemd/systemd-networkd-wait-online --interface=enp0s16:routable --interface=enp0s17:routable --interface=bond0:routable --interface=vlan7:routable
+until [ "$(cat /sys/class/net/bond0/bonding/active_slave)" = enp0s14 ]; do sleep 0.1; done

@@ -63,4 +63,10 @@ blockdev --rereadpt "$(disk BACKUP01)"
 # Data that no program has a name for.
 printf 'backup of 1998, do not delete' > "$(disk TEXT0001)"
 
+# udev may have looked at a disk before all was written to it.
 udevadm settle
+for one in THIN0001 BTRFSA01 BTRFSB01 FOREIGN1 BACKUP01; do
+    udevadm trigger --action=change "$(disk "$one")"
+done
+udevadm settle
+/lib/systemd/systemd-networkd-wait-online --interface=enp0s6:routable

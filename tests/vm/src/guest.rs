@@ -18,8 +18,9 @@ use crate::wait;
 const COMMAND: Duration = Duration::from_secs(120);
 /// How long the agent may take to answer one call.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How long one try to reach an agent that may not run yet lasts.
-const TRY: Duration = Duration::from_millis(500);
+/// How long one try to reach an agent that may not run yet lasts. What was asked before it runs is answered when it does; a busy machine
+/// may take seconds for it.
+const TRY: Duration = Duration::from_secs(5);
 
 /// Commands find their programs, and speak the language the tests read.
 const ENVIRONMENT: [&str; 4] =

@@ -54,6 +54,10 @@ pub fn stable(inventory: &Value) -> Value {
     }
     sort(&mut stable["disks"], |disk| text(&disk["name"]).to_owned());
     for disk in stable["disks"].as_array_mut().into_iter().flatten() {
+        if disk["transport"] == "nvme" && !list(&disk["paths"]).is_empty() {
+            // By the controller that was there first.
+            remove(disk, "byPath");
+        }
         // Farthest first, as it was, then by name.
         sort(&mut disk["stack"], |item| {
             let near = u64::MAX - item["depth"].as_u64().unwrap_or(0);

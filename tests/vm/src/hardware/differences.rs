@@ -103,11 +103,6 @@ pub const DIFFERENCES: &[Difference] = &[
         applies: |seen| seen.only_ours() && has(&seen.disk()["holds"], "btrfs"),
     },
     Difference {
-        fields: &["mounts"],
-        why: "lsblk does not know that a bcache device stands on its cache, too",
-        applies: |seen| seen.only_ours() && has(&seen.disk()["holds"], "bcache"),
-    },
-    Difference {
         fields: &["bus"],
         why: "ip names the virtio device, the probe the PCI device it is on",
         applies: |seen| text(seen.theirs).starts_with("virtio") && text(seen.ours).contains(':'),
