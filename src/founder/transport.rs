@@ -463,7 +463,10 @@ impl Resolve for Dialler {
 }
 
 /// TLS 1.3 only, our key, their key, nothing kept between connections.
-pub(super) fn tls(identity: &Identity, verifier: Arc<FounderVerifier>) -> Result<rustls::ClientConfig, Fault> {
+pub(super) fn tls(
+    identity: &Identity,
+    verifier: Arc<FounderVerifier>,
+) -> Result<rustls::ClientConfig, Fault> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])

@@ -28,7 +28,7 @@ enum Turn {
     Ask,
     ApproveForLater,
     Approve,
-    ItsTurn,
+    ItComes,
     Reject,
     TimePasses,
     FirstbootDies,
@@ -54,7 +54,7 @@ impl Turn {
             None => &[Ask, AskWithAWrongCode, AskWhileAnUpgradeRuns],
             Some(State::Registering) => &[UpgradeEnds, AgentIsKilled],
             Some(State::Pending) => &[Approve, ApproveForLater, Reject, TimePasses, AgentIsKilled],
-            Some(State::Approved) => &[ItsTurn, AgentIsKilled],
+            Some(State::Approved) => &[ItComes, AgentIsKilled],
             Some(State::Installing) => &[FirstbootDies, AgentIsKilled],
             Some(State::Failed) => &[RetryAndHang, RetryAndFinish, AgentIsKilled],
             Some(State::Refused | State::IdentityFailed | State::Rejected | State::Expired) => &[Ask],
@@ -139,7 +139,7 @@ impl Walk {
                 world.approve();
                 State::Failed
             }
-            ItsTurn => {
+            ItComes => {
                 world.machine.firstboot_does("delay-ms=10 hang=storage");
                 switch(world, |_| {});
                 State::Installing

@@ -19,8 +19,15 @@ pub(crate) struct Args {
 /// Builds, then runs it where the caller stands, so that paths mean what they mean there.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
-    let mut build =
-        workspace.cargo(&["build", "--locked", "--quiet", "--package", "lab-founder", "--bin", "lab-founder"]);
+    let mut build = workspace.cargo(&[
+        "build",
+        "--locked",
+        "--quiet",
+        "--package",
+        "lab-founder",
+        "--bin",
+        "lab-founder",
+    ]);
     if !build.status().context("cargo build")?.success() {
         bail!("lab-founder does not build");
     }
