@@ -215,7 +215,7 @@ async fn work(args: &FetchArgs, report: &mut Report) -> Result<(), UpgradeFault>
     let signatures: Vec<(String, Vec<u8>)> =
         verified.signatures().iter().map(|(id, bytes)| (id.to_string(), bytes.clone())).collect();
     stage.keep_manifest(&verified.sha256(), verified.bytes(), &signatures).map_err(|error| disk(&error))?;
-    let mut shown = Shown::default();
+    let mut shown = Shown { last: Instant::now(), open: false };
     let fetched = fetch(source, stage, wants, Options::default(), |progress| {
         shown.show(progress);
         report.take(progress);
@@ -325,9 +325,8 @@ impl Report {
 }
 
 /// The progress on standard error: one line that changes on a terminal, a line now and then elsewhere.
-#[derive(Default)]
 struct Shown {
-    last: Option<Instant>,
+    last: Instant,
     open: bool,
 }
 
@@ -341,8 +340,8 @@ impl Shown {
             let _ = write!(err, "\r{}\u{1b}[K", line(progress));
             let _ = err.flush();
             self.open = true;
-        } else if self.last.is_none_or(|last| last.elapsed().as_secs() >= LINE_EVERY_SECS) {
-            self.last = Some(Instant::now());
+        } else if self.last.elapsed().as_secs() >= LINE_EVERY_SECS {
+            self.last = Instant::now();
             let _ = writeln!(err, "{}", line(progress));
         }
     }

@@ -2,6 +2,7 @@
 
 mod console;
 mod contest;
+mod download;
 mod hwprobe;
 mod join;
 mod places;
@@ -38,6 +39,8 @@ enum What {
     Hwprobe(hwprobe::Args),
     /// The status screen: what it costs while a machine waits, how soon it shows a change
     Console(console::Args),
+    /// The download of a release, beside curl and aria2c; what a kill in the middle costs
+    Download(download::Args),
 }
 
 /// Builds, measures, prints.
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(What::Join(args)) => join::run(args),
         Some(What::Hwprobe(args)) => hwprobe::run(args),
         Some(What::Console(args)) => console::run(args),
+        Some(What::Download(args)) => download::run(args),
     }
 }
 

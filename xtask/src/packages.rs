@@ -59,6 +59,18 @@ pub(crate) const BENCH: &[Package] = &[
     Package { name: "time", why: "peak memory of a process" },
 ];
 
+/// What `bench download` needs: the peers, and what counts.
+pub(crate) const BENCH_DOWNLOAD: &[Package] = &[
+    Package { name: "curl", why: "to compare with" },
+    Package { name: "openssl", why: "hashes what curl fetched" },
+    Package { name: "aria2", why: "to compare with" },
+    Package { name: "ca-certificates", why: "the system's certificate authorities" },
+    Package { name: "coreutils", why: "sync of one file" },
+    Package { name: "util-linux", why: "taskset: a processor each for server and client" },
+    Package { name: "strace", why: "counts system calls" },
+    Package { name: "time", why: "peak memory of a process" },
+];
+
 /// Makes sure that every package is there; says what it installs and why.
 ///
 /// Without `yes` a person at a terminal is asked first. Not being root is an error that carries the exact command.

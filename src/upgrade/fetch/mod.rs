@@ -43,9 +43,9 @@ pub struct Options {
     pub seed: u64,
     /// When there is too little room: remove what is not wanted before giving up. For a stage that is ours alone.
     pub may_clean: bool,
-    /// The network came back: try again at once.
+    /// The network came back (`notify_one`): try again at once.
     pub network: Arc<Notify>,
-    /// Boot time, and how much faster than real time it runs (1; tests run it faster).
+    /// Boot time; and how much faster than real time it runs, at least 1 (tests run it faster).
     pub now: fn() -> BootMs,
     /// See [`Options::now`].
     pub speed: u32,
@@ -161,9 +161,7 @@ async fn run(
                     }
                 }
                 Act::Seal(file) => {
-                    if !writing.send(Job::Seal(file)).await {
-                        return Err(Reason::Io("the writer stopped".to_owned()));
-                    }
+                    hand_over(Job::Seal(file), &mut planner, writing, options).await?;
                 }
                 Act::Done => {
                     figures.update(&planner, now);
@@ -248,7 +246,8 @@ async fn take(
                         let whole = end.is_multiple_of(super::CHUNK)
                             || wants.get(file).is_some_and(|w| w.size == end);
                         if whole || lane.batch.len >= BATCH {
-                            flush(s, lane, planner, writing, options).await?;
+                            let Batch { file, at, data, .. } = std::mem::take(&mut lane.batch);
+                            hand_over(Job::Write { s, file, at, data }, planner, writing, options).await?;
                         }
                     }
                 }
@@ -258,17 +257,15 @@ async fn take(
     Ok(())
 }
 
-/// Gives a batch to the writer. When that has to wait for the disk, the streams' clocks stand still meanwhile.
-async fn flush(
-    s: StreamId,
-    lane: &mut Lane,
+/// Gives the writer something to do. When that has to wait for the disk, the streams' clocks stand still meanwhile.
+async fn hand_over(
+    job: Job,
     planner: &mut Planner,
     writing: &Writing,
     options: &Options,
 ) -> Result<(), Reason> {
-    let Batch { file, at, data, .. } = std::mem::take(&mut lane.batch);
     let before = (options.now)();
-    if !writing.send(Job::Write { s, file, at, data }).await {
+    if !writing.send(job).await {
         return Err(Reason::Io("the writer stopped".to_owned()));
     }
     let now = (options.now)();

@@ -683,7 +683,7 @@ fn download(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::test_support::config())]
 
     #[test]
     fn any_script_of_answers_leads_to_the_right_bytes_or_a_named_fault(

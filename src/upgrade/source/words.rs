@@ -78,7 +78,11 @@ pub(in crate::upgrade) fn fault(
         Reason::Refused(rule) => UpgradeFault::new(
             Code::SourceRefused,
             format!("The download address is not allowed: {rule}."),
-            "Correct the release mirror's URL on the cluster.",
+            if founder {
+                "Check what answers at the founder's address."
+            } else {
+                "Correct the release mirror's URL on the cluster."
+            },
         ),
         Reason::Hash(file) => UpgradeFault::new(
             Code::Hash,

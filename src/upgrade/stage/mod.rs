@@ -81,7 +81,8 @@ impl From<FileError> for StageError {
 // === impl Stage ===
 
 impl Stage {
-    /// Opens the stage `dir`; makes it and the directory above it if need be.
+    /// Opens the stage `dir`; makes it and the directories above it if need be. Waits up to five seconds for the download before it in this process:
+    /// not for a thread that others wait for.
     pub fn open(dir: &Path) -> Result<Self, StageError> {
         for sub in [dir.to_owned(), dir.join("parts"), dir.join("blobs"), dir.join("releases")] {
             durable_file::make_dir(&sub, 0o700)?;

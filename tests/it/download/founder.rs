@@ -243,7 +243,7 @@ fn a_founder_never_redirects() {
         times: None,
     }]);
     let fault = lab.fetch_from(joined.source(), FAST, |_| {}).unwrap_err();
-    says(&fault, Code::SourceRefused, "redirects, which a founder never does", "");
+    says(&fault, Code::SourceRefused, "redirects, which a founder never does", "what answers at the founder");
 }
 
 #[test]
