@@ -7,6 +7,7 @@
 mod figures;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod writing;
 
 use std::collections::HashSet;
@@ -20,6 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use self::figures::Figures;
 pub use self::figures::{Phase, Progress};
+pub use self::verify::verify;
 use self::writing::{Job, Told, Writing};
 use super::FileEntry;
 use super::fault::UpgradeFault;

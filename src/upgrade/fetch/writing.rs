@@ -104,7 +104,7 @@ fn work(
         }
         let event = match job {
             Job::Write { s, file, at, data } => writer.write(s, file, at, &data),
-            Job::Seal(file) => writer.seal(file, &stopped),
+            Job::Seal(file) => writer.seal(file),
         };
         if let Some(event) = event
             && tell.send(Told::Event(event)).is_err()

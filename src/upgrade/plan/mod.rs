@@ -65,7 +65,7 @@ pub enum Act {
     },
     /// Read no more of this request. Nothing more is said of it.
     Close(StreamId),
-    /// Every chunk is right: sync the file, hash it whole, give it its name; then [`Ev::Sealed`].
+    /// Every chunk is right: sync the file and give it its name; then [`Ev::Sealed`].
     Seal(usize),
     /// Every file is sealed.
     Done,

@@ -18,8 +18,6 @@ use crate::upgrade::{Digest, FileEntry};
 const SYNC_EVERY: u64 = 64 * 1024 * 1024;
 #[cfg(test)]
 const LATE: u64 = 2 * crate::upgrade::CHUNK;
-/// Read at once, when hashing what is there.
-const READ: usize = 256 * 1024;
 
 /// An open part.
 #[derive(Debug)]
@@ -36,8 +34,6 @@ pub(super) enum PartError {
     Stop(StageError),
     /// This file cannot be trusted any more.
     Lost(String),
-    /// All chunks were right and the whole is not: the signed manifest contradicts itself, or the disk gives back other bytes.
-    Hash,
 }
 
 // === impl PartError ===
@@ -120,31 +116,9 @@ impl Part {
         Ok(())
     }
 
-    /// Syncs, reads everything back, and gives the file its place in `blobs/`. Durable when it returns.
-    pub(super) fn seal(
-        mut self,
-        stage: &Stage,
-        want: &FileEntry,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<(), PartError> {
+    /// Syncs, and gives the file its place in `blobs/`. Durable when it returns.
+    pub(super) fn seal(mut self, stage: &Stage) -> Result<(), PartError> {
         self.sync(stage)?;
-        let mut hash = ring::digest::Context::new(&ring::digest::SHA256);
-        let mut buffer = vec![0; READ];
-        let mut at = 0;
-        while at < want.size {
-            if stop() {
-                return Err(PartError::Stop(StageError::Failed("given up".to_owned())));
-            }
-            let len = usize::try_from(want.size - at).map_or(READ, |left| left.min(READ));
-            self.file
-                .read_exact_at(&mut buffer[..len], at)
-                .map_err(|e| PartError::of_io("reading", &self.name, &e))?;
-            hash.update(&buffer[..len]);
-            at += len as u64;
-        }
-        if hash.finish().as_ref() != want.sha256.0 {
-            return Err(PartError::Hash);
-        }
         point("blob-finish", When::Before);
         rustix::fs::renameat(&stage.parts, &self.name, &stage.blobs, &self.name)
             .map_err(|errno| StageError::of("renaming", &self.name, errno))?;

@@ -73,6 +73,30 @@ impl Stage {
         }
     }
 
+    /// Whether a complete file has its digest as a whole. `read` as for [`Stage::scan`].
+    pub fn whole(&self, want: &FileEntry, read: &mut dyn FnMut(u64) -> bool) -> Result<bool, Stopped> {
+        let name = want.sha256.to_string();
+        let Some(blob) = self.open_own(&self.blobs, &name, OFlags::RDONLY)? else { return Ok(false) };
+        if blob.metadata().map_or(0, |meta| meta.len()) != want.size {
+            return Ok(false);
+        }
+        let mut context = Context::new(&SHA256);
+        let mut buffer = vec![0; READ];
+        let mut at = 0;
+        while at < want.size {
+            let take = usize::try_from(want.size - at).map_or(READ, |left| left.min(READ));
+            if blob.read_exact_at(&mut buffer[..take], at).is_err() {
+                return Ok(false);
+            }
+            context.update(&buffer[..take]);
+            at += take as u64;
+            if !read(take as u64) {
+                return Err(Stopped::Told);
+            }
+        }
+        Ok(context.finish().as_ref() == want.sha256.0)
+    }
+
     /// The part, at its full length.
     fn fit(&self, want: &FileEntry) -> Result<Option<File>, StageError> {
         let name = want.sha256.to_string();

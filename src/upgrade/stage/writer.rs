@@ -87,11 +87,10 @@ impl Writer {
     }
 
     /// Seals a file whose chunks are all right.
-    pub(in crate::upgrade) fn seal(&mut self, file: usize, stop: &dyn Fn() -> bool) -> Option<Ev> {
-        let want = self.wants.get(file)?;
+    pub(in crate::upgrade) fn seal(&mut self, file: usize) -> Option<Ev> {
         let sealed = match self.parts.remove(&file) {
-            Some(part) => part.seal(&self.stage, want, stop),
-            None => self.seal_found(file, stop),
+            Some(part) => part.seal(&self.stage),
+            None => self.seal_found(file),
         };
         Some(match sealed {
             Ok(()) => Ev::Sealed(file),
@@ -100,13 +99,13 @@ impl Writer {
     }
 
     /// One that nothing had to be fetched for: it is sealed already, or was complete when the last download broke off.
-    fn seal_found(&self, file: usize, stop: &dyn Fn() -> bool) -> Result<(), PartError> {
+    fn seal_found(&self, file: usize) -> Result<(), PartError> {
         let Some(want) = self.wants.get(file) else { return Ok(()) };
         let name = want.sha256.to_string();
         if self.stage.open_own(&self.stage.blobs, &name, rustix::fs::OFlags::RDONLY)?.is_some() {
             return Ok(());
         }
-        Part::open(&self.stage, want)?.seal(&self.stage, want, stop)
+        Part::open(&self.stage, want)?.seal(&self.stage)
     }
 
     fn part<'a>(
@@ -130,7 +129,6 @@ impl Writer {
             PartError::Stop(StageError::Full(text)) => return Ev::Disk(Reason::NoSpace(text)),
             PartError::Stop(StageError::Failed(text)) => return Ev::Disk(Reason::Io(text)),
             PartError::Lost(text) => Reason::Io(text),
-            PartError::Hash => Reason::Hash(file),
         };
         self.parts.remove(&file);
         self.running.retain(|_, running| running.file != file);
