@@ -103,6 +103,12 @@ const TABLE: &[Row] = &[
 /// In the source and never reached, with the reason.
 const NEVER: &[(&str, &str)] = &[
     (
+        "blob-chunk",
+        "the download of a release, which no join begins yet; tests/it/download.rs kills it at random",
+    ),
+    ("blob-create", "as blob-chunk"),
+    ("blob-finish", "as blob-chunk"),
+    (
         "acked-store",
         "the same step that hears of the acknowledgement starts firstboot: one write, `starting-store`",
     ),

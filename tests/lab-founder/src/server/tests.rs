@@ -398,7 +398,10 @@ fn echo_server(n: usize) -> SocketAddr {
 fn exchange(proxy: &FaultProxy) -> (usize, std::io::Result<usize>) {
     let mut stream = StdStream::connect(proxy.addr()).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let _ = stream.write_all(b"x");
+    // A reset that is there already is the write's to tell, and the read then finds the end.
+    if let Err(reset) = stream.write_all(b"x") {
+        return (0, Err(reset));
+    }
     let mut got = 0;
     let mut buffer = [0; 64];
     loop {
