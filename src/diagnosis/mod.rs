@@ -1,6 +1,6 @@
 //! The network diagnosis: on the way from this machine's cable to the founder's answer, what is the first thing that does not work?
 //!
-//! [`look`] asks the kernel, the resolver and the founder, one stage after the other, and stops at the first that is red; [`decide`] says what the
+//! `look` asks the kernel, the resolver and the founder, one stage after the other, and stops at the first that is red; [`decide`] says what the
 //! facts mean and touches nothing. It needs no privilege; root is also told whether somebody else uses this machine's address. It must never try the join code, for each try counts, never send anything but `GET /v1/join`
 //! to a founder, and never take longer than [`LONGEST`].
 

@@ -84,14 +84,16 @@ fn page(text: &str, date: &str) -> Result<String> {
     Ok(page)
 }
 
-/// The options of one command, `program subcommand`, as a list in man's macros.
+/// The options of one command, `program subcommand...`, as a list in man's macros.
 fn options(command: &str) -> Result<String> {
     let (program, subcommand) =
         command.split_once(' ').context("@OPTIONS needs a program and a subcommand")?;
     let programs = programs();
     let program =
         programs.iter().find(|c| c.get_name() == program).with_context(|| format!("no program {program}"))?;
-    let found = program.find_subcommand(subcommand).with_context(|| format!("there is no `{command}`"))?;
+    let mut words = subcommand.split(' ');
+    let found = words.try_fold(program, |at, word| at.find_subcommand(word));
+    let found = found.with_context(|| format!("there is no `{command}`"))?;
     let mut rendered = Vec::new();
     let found = found.clone().mut_arg("help", |help| help.hide(true));
     Man::new(found).render_options_section(&mut rendered)?;
@@ -114,8 +116,18 @@ mod tests {
     fn every_command_that_a_person_sees_is_described_with_its_options() {
         let pages: String = PAGES.iter().map(|(_, text)| *text).collect();
         for program in programs() {
-            for command in program.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
-                let wanted = format!("@OPTIONS {} {}@", program.get_name(), command.get_name());
+            described(&pages, program.get_name(), &program);
+        }
+    }
+
+    /// Of each command below that has options of its own.
+    fn described(pages: &str, name: &str, command: &Command) {
+        for command in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+            let name = format!("{name} {}", command.get_name());
+            if command.has_subcommands() {
+                described(pages, &name, command);
+            } else {
+                let wanted = format!("@OPTIONS {name}@");
                 assert!(pages.contains(&wanted), "no page says {wanted}");
             }
         }
