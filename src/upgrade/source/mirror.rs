@@ -181,7 +181,7 @@ impl Mirror {
                 return End::Connect(unresolved.to_string());
             }
             if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-                return self.tls_end(tls, connecting);
+                return self.tls_end(tls, connecting, clock::wall_ms() / 1000);
             }
             next = match error.downcast_ref::<io::Error>() {
                 Some(io) => {
@@ -202,7 +202,8 @@ impl Mirror {
         }
     }
 
-    fn tls_end(&self, error: &rustls::Error, connecting: bool) -> End {
+    /// `now`: what this machine's clock says, seconds since 1970. It only chooses the words.
+    fn tls_end(&self, error: &rustls::Error, connecting: bool, now: i64) -> End {
         let rustls::Error::InvalidCertificate(certificate) = error else {
             return if connecting {
                 End::Connect("it does not speak TLS as a mirror must".to_owned())
@@ -210,7 +211,6 @@ impl Mirror {
                 End::Cut
             };
         };
-        let now = clock::wall_ms() / 1000;
         let dates = matches!(
             certificate,
             CertificateError::Expired
@@ -372,6 +372,27 @@ mod tests {
             let Err(End::Tls(found)) = Mirror::build(&with) else { panic!("{why}") };
             assert!(found.contains(why), "{found}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_cannot_be_right_is_named_instead_of_the_certificate() {
+        let own = Mirror::new(&settings("https://mirror.example/a")).unwrap();
+        let time = Some(FounderTime { unix_secs: 1_800_000_000, at_boot_ms: 0 });
+        let founders = Mirror::new(&MirrorSettings { time, ..settings("https://mirror.example/a") }).unwrap();
+        let early = rustls::Error::InvalidCertificate(CertificateError::NotValidYet);
+        let tls = End::Tls("it is not valid yet".to_owned());
+        for (mirror, now, expected) in [
+            (&own, 0, End::Clock("1970-01-01".to_owned())),
+            (&own, -5_000_000_000, End::Clock("1811-07-23".to_owned())),
+            (&own, i64::MIN, End::Clock("-922337203".to_owned())),
+            (&own, BUILT, tls.clone()),
+            (&own, 4_102_444_800, tls.clone()),
+            (&founders, 0, tls),
+        ] {
+            assert_eq!(mirror.tls_end(&early, true, now), expected);
+        }
+        let stranger = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        assert!(matches!(own.tls_end(&stranger, true, 0), End::Tls(_)));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
+use stratum_join::clock;
 use stratum_join::upgrade::plan::Waiting;
+use stratum_join::upgrade::source::FounderTime;
 
 use super::*;
 
@@ -390,6 +392,22 @@ fn a_certificate_of_nobody_we_know_is_refused_and_the_advice_names_the_setting()
     let elsewhere = EvilMirror::start(config).unwrap();
     let fault = lab.fetch(&elsewhere, FAST).unwrap_err();
     says(&fault, Code::SourceTls, "it is for another name", "upgrade.mirror.caFile");
+}
+
+#[test]
+fn the_founders_clock_and_not_this_machines_dates_a_certificate() {
+    let lab = Lab::with(&[("os/kernel", 5)]);
+    // Whatever year this machine thinks it is, it is not 2200.
+    let config = MirrorConfig { valid: (2200, 2201), ..mirror_of(&lab.release()) };
+    let mirror = EvilMirror::start(config).unwrap();
+    let at = |year_begins: u64| FounderTime { unix_secs: year_begins + 86_400, at_boot_ms: clock::boot_ms() };
+    let with = |time| source(&MirrorSettings { time, ..settings(&mirror) }).unwrap();
+    let fault = lab.fetch_from(with(None), FAST, |_| {}).unwrap_err();
+    says(&fault, Code::SourceTls, "it is not valid yet", "");
+    let fault = lab.fetch_from(with(Some(at(7_289_654_400))), FAST, |_| {}).unwrap_err();
+    says(&fault, Code::SourceTls, "it has expired", "");
+    lab.fetch_from(with(Some(at(7_258_118_400))), STEADY, |_| {}).unwrap();
+    lab.look();
 }
 
 #[test]

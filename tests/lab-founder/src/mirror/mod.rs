@@ -41,6 +41,8 @@ pub struct MirrorConfig {
     pub certs: Option<PathBuf>,
     /// Names and addresses in its certificate.
     pub names: Vec<String>,
+    /// From the beginning of which year to the beginning of which its certificate is valid.
+    pub valid: (i32, i32),
     /// Faults from the start.
     pub faults: Vec<Fault>,
     /// At most so many bytes per second on each connection; 0 is no limit.
@@ -91,6 +93,7 @@ impl MirrorConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             certs: None,
             names: vec!["127.0.0.1".to_owned(), "localhost".to_owned(), "::1".to_owned()],
+            valid: (1970, 9999),
             faults: Vec::new(),
             bytes_per_second: 0,
         }
@@ -103,8 +106,8 @@ impl EvilMirror {
     /// Starts it on a thread of its own. When this returns, it listens.
     pub fn start(config: MirrorConfig) -> io::Result<Self> {
         let (ca_pem, tls) = match &config.certs {
-            Some(dir) => kept_certificates(dir, &config.names)?,
-            None => certificates(&config.names).map_err(io::Error::other)?,
+            Some(dir) => kept_certificates(dir, &config)?,
+            None => certificates(&config).map_err(io::Error::other)?,
         };
         let acceptor = acceptor(&tls)?;
         let listener = TcpListener::bind(config.listen)?;
@@ -194,25 +197,25 @@ struct Served {
     key: String,
 }
 
-/// A fresh authority and a leaf of it, valid always: a test must pass with any clock.
-fn certificates(names: &[String]) -> Result<(String, Served), rcgen::Error> {
-    let valid = |name: &str| {
+/// A fresh authority, valid always, and a leaf of it, which is too unless told: a test must pass with any clock.
+fn certificates(config: &MirrorConfig) -> Result<(String, Served), rcgen::Error> {
+    let valid = |name: &str, (from, to): (i32, i32)| {
         let mut params = CertificateParams::default();
-        params.not_before = date_time_ymd(1970, 1, 1);
-        params.not_after = date_time_ymd(9999, 12, 31);
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(to, 1, 1);
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params
     };
-    let mut ca = valid("Stratum lab mirror CA");
+    let mut ca = valid("Stratum lab mirror CA", (1970, 9999));
     ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let ca_key = KeyPair::generate()?;
     let ca_pem = ca.self_signed(&ca_key)?.pem();
-    let mut leaf = valid("Stratum lab mirror");
+    let mut leaf = valid("Stratum lab mirror", config.valid);
     leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    for name in names {
+    for name in &config.names {
         leaf.subject_alt_names.push(match name.parse() {
             Ok(address) => SanType::IpAddress(address),
             Err(_) => SanType::DnsName(name.as_str().try_into()?),
@@ -223,14 +226,14 @@ fn certificates(names: &[String]) -> Result<(String, Served), rcgen::Error> {
     Ok((ca_pem, Served { chain, key: key.serialize_pem() }))
 }
 
-fn kept_certificates(dir: &Path, names: &[String]) -> io::Result<(String, Served)> {
+fn kept_certificates(dir: &Path, config: &MirrorConfig) -> io::Result<(String, Served)> {
     let file = |name: &str| dir.join(name);
     if file("key.pem").exists() {
         let read = |name: &str| std::fs::read_to_string(file(name));
         return Ok((read("ca.pem")?, Served { chain: read("cert.pem")?, key: read("key.pem")? }));
     }
     std::fs::create_dir_all(dir)?;
-    let (ca_pem, served) = certificates(names).map_err(io::Error::other)?;
+    let (ca_pem, served) = certificates(config).map_err(io::Error::other)?;
     // The key comes last: it says that all is there.
     for (name, text) in [("ca.pem", &ca_pem), ("cert.pem", &served.chain), ("key.pem", &served.key)] {
         let mut temp = tempfile::NamedTempFile::new_in(dir)?;
