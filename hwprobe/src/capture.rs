@@ -246,7 +246,9 @@ fn ip_addr(links: &[Link], addresses: Option<&[Addr]>) -> Value {
         }
         if let Some(addresses) = addresses {
             let mine = addresses.iter().filter(|a| a.index == link.index);
-            let mine = mine.map(|a| json!({ "family": "inet", "local": a.address, "prefixlen": a.prefix }));
+            let family = |a: &Addr| if a.address.is_ipv4() { "inet" } else { "inet6" };
+            let mine =
+                mine.map(|a| json!({ "family": family(a), "local": a.address, "prefixlen": a.prefix }));
             set("addr_info", Value::Array(mine.collect()));
         }
         out

@@ -330,6 +330,8 @@ pub struct Nic {
     pub link: LinkState,
     /// IPv4 addresses as CIDR; empty: asked and none, null: could not ask.
     pub ipv4: Option<Vec<Text<18>>>,
+    /// IPv6 addresses as CIDR, without link-local and temporary ones; empty: asked and none, null: could not ask.
+    pub ipv6: Option<Vec<Text<43>>>,
     /// IPv4 destinations that the main table sends out of this NIC, as CIDR, without the default route; null: could
     /// not ask.
     pub routes: Option<Vec<Text<18>>>,

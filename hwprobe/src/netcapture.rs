@@ -60,7 +60,7 @@ pub(crate) fn links_in(all: &[Value]) -> Vec<Link> {
     all.iter().filter_map(|l| to_link(all, l)).collect()
 }
 
-/// The IPv4 addresses of `ip -j -d addr show`. `ip` gives every interface a list of addresses: when none has one, they were not recorded.
+/// The addresses of `ip -j -d addr show`. `ip` gives every interface a list of addresses: when none has one, they were not recorded.
 pub(crate) fn addresses_in(all: &[Value]) -> Finding<Vec<Addr>> {
     if !all.is_empty() && all.iter().all(|link| link.get("addr_info").is_none()) {
         return Err(Missing::NotCaptured);
@@ -69,10 +69,17 @@ pub(crate) fn addresses_in(all: &[Value]) -> Finding<Vec<Addr>> {
     for link in all {
         let Some(index) = number(link, "ifindex") else { continue };
         for address in link.get("addr_info").and_then(Value::as_array).into_iter().flatten() {
-            let v4 = text(address, "family") == Some("inet");
+            let temporary = address.get("temporary").and_then(Value::as_bool) == Some(true);
+            let counts = match text(address, "family") {
+                Some("inet") => true,
+                Some("inet6") => {
+                    !temporary && !matches!(text(address, "scope"), Some("link" | "host" | "nowhere"))
+                }
+                _ => false,
+            };
             let ip = text(address, "local").and_then(|l| l.parse().ok());
             let prefix = number(address, "prefixlen").and_then(|p| u8::try_from(p).ok());
-            if let (true, Some(address), Some(prefix)) = (v4, ip, prefix) {
+            if let (true, Some(address), Some(prefix)) = (counts, ip, prefix) {
                 found.push(Addr { index, address, prefix });
             }
         }

@@ -2,12 +2,10 @@
 //!
 //! May touch: one AF_NETLINK socket of its own. Must never: send anything but a GET, or wait for ever.
 
-use std::net::IpAddr;
-
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -47,7 +45,7 @@ impl NetSource for Netlink {
 
     fn addresses(&self) -> Finding<Vec<Addr>> {
         let mut request = AddressMessage::default();
-        request.header.family = AddressFamily::Inet;
+        request.header.family = AddressFamily::Unspec;
         dump(
             || RouteNetlinkMessage::GetAddress(request.clone()),
             |message| match message {
@@ -113,13 +111,20 @@ fn to_link(message: LinkMessage) -> Link {
 fn to_addr(message: &AddressMessage) -> Option<Addr> {
     let find = |local: bool| {
         message.attributes.iter().find_map(|a| match a {
-            AddressAttribute::Local(IpAddr::V4(ip)) if local => Some(*ip),
-            AddressAttribute::Address(IpAddr::V4(ip)) if !local => Some(*ip),
+            AddressAttribute::Local(ip) if local => Some(*ip),
+            AddressAttribute::Address(ip) if !local => Some(*ip),
             _ => None,
         })
     };
     // On point-to-point links `address` is the peer's.
     let address = find(true).or_else(|| find(false))?;
+    let header = &message.header;
+    // Of IPv6 the kernel says "temporary" with the bit that means "secondary" in IPv4 (include/uapi/linux/if_addr.h).
+    let passing = matches!(header.scope, AddressScope::Link | AddressScope::Host | AddressScope::Nowhere)
+        || header.flags.contains(AddressHeaderFlags::Secondary);
+    if address.is_ipv6() && passing {
+        return None;
+    }
     Some(Addr { index: message.header.index, address, prefix: message.header.prefix_len })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! May touch: nothing; the types and the trait. Must never: join anything by name that has an index.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::finding::Finding;
 
@@ -33,13 +33,14 @@ pub struct Link {
     pub lower: Option<u32>,
 }
 
-/// One IPv4 address.
+/// One address. Of IPv6 those that others can use from one day to the next: no link-local one, which every interface has, and no temporary one
+/// (RFC 8981).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Addr {
     /// Interface index.
     pub index: u32,
     /// The address itself, not the peer's.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Prefix length.
     pub prefix: u8,
 }
@@ -68,7 +69,7 @@ pub trait NetSource {
     /// # Errors
     /// Why they are not known.
     fn links(&self) -> Finding<Vec<Link>>;
-    /// All IPv4 addresses.
+    /// All addresses.
     ///
     /// # Errors
     /// Why they are not known.

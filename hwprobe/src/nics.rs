@@ -4,7 +4,8 @@
 //! tell its speed as an error.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::Ipv4Addr;
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Sources;
 use crate::facts::Facts;
@@ -46,7 +47,12 @@ pub(crate) fn probe(roots: &Roots, sources: &Sources, warnings: &mut Warnings) -
     };
     let addresses = sources.net.addresses();
     let routes = sources.net.routes();
-    for (fact, missing) in [("ipv4", addresses.as_ref().err()), ("routes", routes.as_ref().err())] {
+    let unknown = [
+        ("ipv4", addresses.as_ref().err()),
+        ("ipv6", addresses.as_ref().err()),
+        ("routes", routes.as_ref().err()),
+    ];
+    for (fact, missing) in unknown {
         if let Some(missing) = missing {
             warnings.note("", *missing, fact, "");
         }
@@ -189,6 +195,7 @@ impl Net<'_> {
             mtu,
             link: state,
             ipv4: self.addresses.as_ref().ok().map(|all| ipv4(all, link.index, &mut facts)),
+            ipv6: self.addresses.as_ref().ok().map(|all| ipv6(all, link.index, &mut facts)),
             routes: self.routes.as_ref().ok().map(|all| {
                 let mine = all.get(&link.index).map(|r| r.iter().copied().collect()).unwrap_or_default();
                 let take: usize = *routes_left;
@@ -297,12 +304,31 @@ fn hardware_address(bytes: &[u8]) -> Option<String> {
 }
 
 fn ipv4(all: &[Addr], index: u32, facts: &mut Facts<'_>) -> Vec<Text<18>> {
-    let mine: BTreeSet<(Ipv4Addr, u8)> =
-        all.iter().filter(|a| a.index == index && a.prefix <= 32).map(|a| (a.address, a.prefix)).collect();
-    cidrs(mine.into_iter().collect(), MAX_ADDRESSES, "ipv4", facts)
+    let mine = all.iter().filter(|a| a.index == index && a.prefix <= 32).filter_map(|a| match a.address {
+        IpAddr::V4(ip) => Some((ip, a.prefix)),
+        IpAddr::V6(_) => None,
+    });
+    cidrs(in_order(mine), MAX_ADDRESSES, "ipv4", facts)
 }
 
-fn cidrs(list: Vec<(Ipv4Addr, u8)>, max: usize, fact: &str, facts: &mut Facts<'_>) -> Vec<Text<18>> {
+fn ipv6(all: &[Addr], index: u32, facts: &mut Facts<'_>) -> Vec<Text<43>> {
+    let mine = all.iter().filter(|a| a.index == index && a.prefix <= 128).filter_map(|a| match a.address {
+        IpAddr::V6(ip) => Some((ip, a.prefix)),
+        IpAddr::V4(_) => None,
+    });
+    cidrs::<Ipv6Addr, 43>(in_order(mine), MAX_ADDRESSES, "ipv6", facts)
+}
+
+fn in_order<T: Ord>(addresses: impl Iterator<Item = T>) -> Vec<T> {
+    addresses.collect::<BTreeSet<T>>().into_iter().collect()
+}
+
+fn cidrs<A: Display, const MAX: usize>(
+    list: Vec<(A, u8)>,
+    max: usize,
+    fact: &str,
+    facts: &mut Facts<'_>,
+) -> Vec<Text<MAX>> {
     if list.len() > max {
         facts.warnings.note(&facts.at, Code::Truncated, fact, "");
     }

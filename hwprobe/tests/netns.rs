@@ -70,6 +70,11 @@ fn inside() {
     }
     assert!(ip("addr add 192.0.2.10/24 dev ens3") && ip("addr add 192.0.2.9/24 dev ens3"));
     assert!(ip("addr add 198.51.100.1/25 dev br0"));
+    // Beside the link-local address that each interface makes itself.
+    let v6 = ip("-6 addr add 2001:db8::9/64 dev ens3 nodad");
+    if !v6 {
+        println!("not compared: IPv6, which this kernel does not have");
+    }
     for route in [
         "default via 192.0.2.1 dev ens3",
         "203.0.113.7/32 via 192.0.2.1 dev ens3",
@@ -103,6 +108,8 @@ fn inside() {
     assert_eq!((nic("br0").kind, texts(&nic("br0").lower)), (NicKind::Bridge, vec!["ens11"]));
     assert_eq!(nic("ens11").master.as_deref(), Some("br0"));
     assert_eq!(texts(nic("ens3").ipv4.as_ref().unwrap()), ["192.0.2.9/24", "192.0.2.10/24"]);
+    let want_v6: &[&str] = if v6 { &["2001:db8::9/64"] } else { &[] };
+    assert_eq!(texts(nic("ens3").ipv6.as_ref().unwrap()), want_v6);
     assert_eq!(
         texts(nic("ens3").routes.as_ref().unwrap()),
         ["10.1.0.0/16", "192.0.2.0/24", "203.0.113.7/32"]

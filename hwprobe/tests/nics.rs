@@ -15,7 +15,9 @@ const ADDR: &str = r#"[
   "address":"02:00:00:00:00:01","addr_info":[]},
  {"ifindex":4,"ifname":"bond0","flags":["UP"],"mtu":9000,"link_type":"ether","linkinfo":{"info_kind":"bond"},
   "address":"02:00:00:00:00:01","addr_info":[{"family":"inet","local":"192.0.2.9","prefixlen":24},
-   {"family":"inet","local":"192.0.2.10","prefixlen":32},{"family":"inet6","local":"fe80::1","prefixlen":64}]},
+   {"family":"inet","local":"192.0.2.10","prefixlen":32},{"family":"inet6","local":"fe80::1","prefixlen":64,"scope":"link"},
+   {"family":"inet6","local":"2001:db8::1234","prefixlen":64,"scope":"global","temporary":true},
+   {"family":"inet6","local":"2001:db8::a","prefixlen":64,"scope":"global"},{"family":"inet6","local":"2001:db8::9","prefixlen":128,"scope":"global"}]},
  {"ifindex":5,"ifname":"bond0.7","link":"bond0","flags":["UP"],"mtu":9000,"link_type":"ether",
   "linkinfo":{"info_kind":"vlan"},"address":"02:00:00:00:00:01","addr_info":[]},
  {"ifindex":6,"ifname":"veth0","flags":["UP"],"mtu":1500,"link_type":"ether","linkinfo":{"info_kind":"veth"},
@@ -86,6 +88,11 @@ fn addresses_and_routes_are_cidrs_in_numeric_order_without_the_default() {
     let i = machine().probe();
     let bond = nic(&i, "bond0");
     assert_eq!(texts(bond.ipv4.as_ref().unwrap()), ["192.0.2.9/24", "192.0.2.10/32"]);
+    assert_eq!(
+        texts(bond.ipv6.as_ref().unwrap()),
+        ["2001:db8::9/128", "2001:db8::a/64"],
+        "neither link-local nor temporary"
+    );
     assert_eq!(texts(bond.routes.as_ref().unwrap()), ["192.0.2.0/24", "198.51.100.7/32"]);
     assert_eq!(texts(nic(&i, "bond0.7").routes.as_ref().unwrap()), ["198.51.100.7/32"]);
     assert_eq!(texts(nic(&i, "ens3").routes.as_ref().unwrap()), Vec::<&str>::new());
@@ -119,7 +126,7 @@ fn without_a_capture_addresses_and_routes_are_null_not_empty() {
     t.put("sys/class/net/ens3/address", "02:00:00:00:00:03\n").put("sys/class/net/ens3/flags", "0x1003\n");
     let i = t.probe();
     let n = nic(&i, "ens3");
-    assert_eq!((n.ipv4.as_ref(), n.routes.as_ref()), (None, None));
+    assert_eq!((n.ipv4.as_ref(), n.ipv6.as_ref(), n.routes.as_ref()), (None, None, None));
     assert_eq!((n.mac.as_deref(), n.link), (Some("02:00:00:00:00:03"), LinkState::Up));
-    assert!(i.warnings.iter().any(|w| w.code == Code::NotCaptured && w.facts == ["ipv4", "routes"]));
+    assert!(i.warnings.iter().any(|w| w.code == Code::NotCaptured && w.facts == ["ipv4", "ipv6", "routes"]));
 }

@@ -49,7 +49,7 @@ fn every_field_of_schema_1_is_there() {
     same_keys(&v["disks"][0]["stack"][0], "name path kind label sizeBytes depth holds mounts");
     same_keys(
         &v["nics"][0],
-        "name altNames mac currentMac kind driver speedMbps mtu link ipv4 routes master parent lower vf bus",
+        "name altNames mac currentMac kind driver speedMbps mtu link ipv4 ipv6 routes master parent lower vf bus",
     );
     same_keys(&v["warnings"][0], "code at facts detail");
     assert_eq!(v["cpuVirtualization"], "");

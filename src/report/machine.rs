@@ -59,7 +59,7 @@ impl Machine {
         let mut nics: Vec<&Nic> = inventory.nics.iter().collect();
         let carries = |nic: &Nic| local.is_some_and(|local| has_address(nic, local));
         let rank = |nic: &Nic| {
-            let addressed = nic.ipv4.as_ref().is_some_and(|a| !a.is_empty());
+            let addressed = addresses(nic).next().is_some();
             (!carries(nic), !addressed, nic.link != LinkState::Up)
         };
         nics.sort_by_key(|nic| rank(nic));
@@ -70,7 +70,13 @@ impl Machine {
 }
 
 fn has_address(nic: &Nic, local: IpAddr) -> bool {
-    nic.ipv4.iter().flatten().any(|cidr| address_of(cidr.as_str()) == Some(local))
+    addresses(nic).any(|cidr| address_of(cidr) == Some(local))
+}
+
+/// As CIDR, those of IPv4 first.
+fn addresses(nic: &Nic) -> impl Iterator<Item = &str> {
+    let v4 = nic.ipv4.iter().flatten().map(|t| t.as_str());
+    v4.chain(nic.ipv6.iter().flatten().map(|t| t.as_str()))
 }
 
 fn address_of(cidr: &str) -> Option<IpAddr> {
@@ -79,7 +85,7 @@ fn address_of(cidr: &str) -> Option<IpAddr> {
 
 fn nic(nic: &Nic, local: Option<IpAddr>) -> shown::Nic {
     let own = |cidr: &&str| local.is_some() && address_of(cidr) == local;
-    let all: Vec<&str> = nic.ipv4.iter().flatten().map(|t| t.as_str()).collect();
+    let all: Vec<&str> = addresses(nic).collect();
     let address = all.iter().find(|c| own(c)).or(all.first()).map(Safe::clean);
     shown::Nic {
         nic: Safe::clean(nic.name.as_str()),

@@ -64,6 +64,10 @@ pub fn stable(inventory: &Value) -> Value {
             format!("{near:020} {}", text(&item["name"]))
         });
     }
+    for nic in stable["nics"].as_array_mut().into_iter().flatten() {
+        // What a router has announced by then.
+        remove(nic, "ipv6");
+    }
     for warning in stable["warnings"].as_array_mut().into_iter().flatten() {
         remove(warning, "detail");
     }

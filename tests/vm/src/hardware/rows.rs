@@ -31,8 +31,20 @@ const DISK: &[&str] = &[
 ];
 const PARTITION: &[&str] = &["startBytes", "sizeBytes", "type", "label", "uuid", "holds", "mounts"];
 const STACK: &[&str] = &["path", "kind", "sizeBytes", "depth", "holds", "mounts"];
-const NIC: &[&str] =
-    &["altNames", "mac", "currentMac", "kind", "mtu", "link", "ipv4", "routes", "master", "parent", "bus"];
+const NIC: &[&str] = &[
+    "altNames",
+    "mac",
+    "currentMac",
+    "kind",
+    "mtu",
+    "link",
+    "ipv4",
+    "ipv6",
+    "routes",
+    "master",
+    "parent",
+    "bus",
+];
 
 /// What the probe says.
 pub fn of_inventory(inventory: &Value) -> Rows {
@@ -135,11 +147,15 @@ pub fn of_ip(addresses: &Value, routes: &Value) -> Rows {
             }
         };
         add("link", json!(link));
-        let inet = list(&nic["addr_info"]).iter().filter(|address| address["family"] == "inet");
-        add(
-            "ipv4",
-            sorted(inet.map(|a| json!(format!("{}/{}", text(&a["local"]), a["prefixlen"]))).collect()),
-        );
+        let addresses = |family: &'static str| {
+            let mine = list(&nic["addr_info"]).iter().filter(move |address| address["family"] == family);
+            // Link-local ones and those for a day are not the machine's to be found by.
+            let lasting =
+                mine.filter(|a| a["family"] == "inet" || (a["scope"] != "link" && a["temporary"] != true));
+            sorted(lasting.map(|a| json!(format!("{}/{}", text(&a["local"]), a["prefixlen"]))).collect())
+        };
+        add("ipv4", addresses("inet"));
+        add("ipv6", addresses("inet6"));
         // A route without a type is a unicast one, and a destination without a length is a host.
         let mine = list(routes).iter().filter(|route| {
             route["dev"] == name
@@ -211,7 +227,8 @@ fn sorted(mut values: Vec<Value>) -> Value {
     // As numbers: 9 comes before 10.
     values.sort_by_cached_key(|value| {
         let digits = text(value).split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u64>().ok());
-        (digits.collect::<Vec<_>>(), text(value).to_owned())
+        let v6 = text(value).split('/').next().and_then(|ip| ip.parse::<std::net::Ipv6Addr>().ok());
+        (v6, digits.collect::<Vec<_>>(), text(value).to_owned())
     });
     json!(values)
 }
