@@ -108,6 +108,7 @@ const NEVER: &[(&str, &str)] = &[
     ),
     ("blob-create", "as blob-chunk"),
     ("blob-finish", "as blob-chunk"),
+    ("manifest-store", "as blob-chunk"),
     (
         "acked-store",
         "the same step that hears of the acknowledgement starts firstboot: one write, `starting-store`",

@@ -98,8 +98,9 @@ impl Figures {
         {
             #[allow(clippy::cast_precision_loss, reason = "a rate that is shown")]
             let (time, bytes) = ((now - at) as f64, fetched.saturating_sub(before) as f64);
-            // An exponential mean starts from its first value, not from nothing.
-            let weight = if self.mean == 0.0 { 1.0 } else { 1.0 - (-time / RATE_MS).exp() };
+            // A mean that forgets starts from its first value, not from nothing. No exponential: that one function would have every start of the
+            // program load the library of mathematics.
+            let weight = if self.mean == 0.0 { 1.0 } else { time / (time + RATE_MS) };
             self.mean += weight * (bytes * 1000.0 / time - self.mean);
         }
         if self.last.is_none_or(|(at, _)| now > at) {
