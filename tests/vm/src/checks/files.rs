@@ -17,6 +17,7 @@ const ALWAYS: &[&str] = &[
     "/run/stratum d 755 root:root",
     "/run/stratum/helper.sock s 600 stratum-join:root",
     "/run/stratum-join d 1775 root:stratum-join",
+    "/run/stratum-join/control.sock s 660 root:stratum-console",
     "/run/stratum-join/issue - 644 root:root",
     "/run/stratum-join/motd - 644 root:root",
     "/run/stratum-join/snapshot.json - 644 stratum-join:stratum-join",
