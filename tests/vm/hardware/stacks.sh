@@ -4,10 +4,15 @@ export IMSM_NO_PLATFORM=1
 disk() { readlink -f "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_$1"; }
 
 # One disk behind two adapters, a partition on it, in use.
-until [ -e /dev/mapper/mpatha ]; do sleep 0.1; done
+until dmsetup deps mpatha | grep -q '^2 dependencies'; do sleep 0.1; done
+udevadm settle
 printf 'label: gpt\nlabel-id: 11111111-0000-4000-8000-000000000001\nstart=2048, size=65536, uuid=11111111-0000-4000-8000-000000000002, name="data, two ways"\n' |
     sfdisk --quiet --no-reread --no-tell-kernel /dev/mapper/mpatha
-until [ -e /dev/mapper/mpatha-part1 ]; do sleep 0.1; done
+# udev's rule does the same, but not while the map is just being changed.
+until [ -e /dev/mapper/mpatha-part1 ]; do
+    kpartx -a -p -part /dev/mapper/mpatha
+    sleep 0.1
+done
 mkfs.ext4 -q -U 11111111-0000-4000-8000-000000000003 -L shared /dev/mapper/mpatha-part1
 mkdir -p /srv/shared && mount /dev/mapper/mpatha-part1 /srv/shared
 
