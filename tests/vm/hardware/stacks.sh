@@ -10,7 +10,7 @@ printf 'label: gpt\nlabel-id: 11111111-0000-4000-8000-000000000001\nstart=2048, 
     sfdisk --quiet --no-reread --no-tell-kernel /dev/mapper/mpatha
 # udev's rule does the same, but not while the map is just being changed.
 until [ -e /dev/mapper/mpatha-part1 ]; do
-    kpartx -a -p -part /dev/mapper/mpatha
+    kpartx -a -p -part /dev/mapper/mpatha || true
     sleep 0.1
 done
 mkfs.ext4 -q -U 11111111-0000-4000-8000-000000000003 -L shared /dev/mapper/mpatha-part1
