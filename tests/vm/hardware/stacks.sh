@@ -73,5 +73,6 @@ udevadm settle
 for one in THIN0001 BTRFSA01 BTRFSB01 FOREIGN1 BACKUP01; do
     udevadm trigger --action=change "$(disk "$one")"
 done
+udevadm trigger --action=change "$(readlink -f /dev/mapper/mpatha)" "$(readlink -f /dev/mapper/mpatha-part1)"
 udevadm settle
 /lib/systemd/systemd-networkd-wait-online --interface=enp0s6:routable
