@@ -22,6 +22,8 @@ use stratum_join::upgrade::stage::Stage;
 use stratum_join::upgrade::{CHUNK, Digest, FileEntry};
 use tempfile::TempDir;
 
+use crate::support::{PATIENCE, wait};
+
 /// A clock on which an attempt's ten minutes are two seconds; and one for those that shall see that time pass.
 const FAST: Pace = Pace { now: fast, speed: 300 };
 const STEADY: Pace = Pace { now: steady, speed: 60 };
@@ -214,9 +216,5 @@ fn mirror_of(dir: &Path) -> MirrorConfig {
 
 /// Waits for something that happens soon.
 fn soon(what: &str, mut found: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !found() {
-        assert!(Instant::now() < deadline, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert!(wait::until(PATIENCE, || found().then_some(())).is_some(), "waited for {what}");
 }
