@@ -68,11 +68,22 @@ blockdev --rereadpt "$(disk BACKUP01)"
 # Data that no program has a name for.
 printf 'backup of 1998, do not delete' > "$(disk TEXT0001)"
 
-# udev may have looked at a disk before all was written to it.
+# udev may have looked at a device before all was written to it, and looks at a multipath map only when it is not just being changed: until it
+# knows what is there.
+known() {
+    until udevadm info --query=property --name="$1" | grep -qx "$2"; do
+        udevadm trigger --action=change "$1"
+        udevadm settle
+        sleep 0.1
+    done
+}
 udevadm settle
-for one in THIN0001 BTRFSA01 BTRFSB01 FOREIGN1 BACKUP01; do
-    udevadm trigger --action=change "$(disk "$one")"
-done
-udevadm trigger --action=change "$(readlink -f /dev/mapper/mpatha)" "$(readlink -f /dev/mapper/mpatha-part1)"
+udevadm trigger --action=change "$(disk BACKUP01)"
+known "$(readlink -f /dev/mapper/mpatha)" ID_PART_TABLE_TYPE=gpt
+known "$(readlink -f /dev/mapper/mpatha-part1)" ID_FS_TYPE=ext4
+known "$(disk THIN0001)" ID_FS_TYPE=LVM2_member
+known "$(disk FOREIGN1)" ID_FS_TYPE=LVM2_member
+known "$(disk BTRFSA01)" ID_FS_TYPE=btrfs
+known "$(disk BTRFSB01)" ID_FS_TYPE=btrfs
 udevadm settle
 /lib/systemd/systemd-networkd-wait-online --interface=enp0s6:routable
