@@ -16,6 +16,7 @@ pub mod founder;
 pub mod fuzzing;
 pub mod handoff;
 pub mod identity;
+pub mod install;
 pub mod join;
 pub mod journal;
 pub mod paths;

@@ -11,6 +11,7 @@ mod firstboot;
 pub mod helper;
 pub(crate) mod identify;
 mod journald;
+mod os;
 mod probe;
 mod reboot;
 mod run;
@@ -25,15 +26,21 @@ use tokio::sync::mpsc::Sender;
 
 use self::bus::Bus;
 use crate::handoff::Delivery;
+use crate::install::{Installed, OsState};
 use crate::join::event::{Event, FirstbootEnd};
 use crate::join::fault::{Code, Fault};
 use crate::paths::Paths;
+use crate::upgrade::Digest;
+use crate::upgrade::fault::UpgradeFault;
 
 pub use helper::ThroughHelper;
 pub use probe::roots;
 
 /// The answer of a verb.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+
+/// The answer of a verb about the OS.
+pub type OsAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, UpgradeFault>> + Send + 'a>>;
 
 /// The verbs. One implementation runs them here, one asks the helper.
 pub trait Privileged: Send + Sync {
@@ -64,8 +71,27 @@ pub trait Privileged: Send + Sync {
     /// Makes the chassis light blink for a minute; `Unsupported` where there is none.
     fn identify_led(&self) -> Answer<'_, ()>;
 
-    /// Reboots into the OS that an upgrade armed in this boot; refuses otherwise.
+    /// Reboots into the OS that an upgrade armed in this boot, or out of one that is on trial; refuses otherwise.
     fn reboot(&self) -> Answer<'_, ()>;
+
+    /// Which slot runs, what is armed, what became of the last trial, and whether an OS can be installed here at all.
+    fn probe_os(&self) -> OsAnswer<'_, OsState>;
+
+    /// Checks the staged release of this manifest from its signature to its last chunk and writes it to the slot that does not run. The next
+    /// start is still that of the running OS. `progress` gets bytes written and bytes in all, at most once a second.
+    ///
+    /// Dropping the answer ends the work before its next chunk.
+    fn write_release<'a>(&'a self, manifest: Digest, progress: Sender<(u64, u64)>)
+    -> OsAnswer<'a, Installed>;
+
+    /// Makes the release of this manifest, which was written, the next to start.
+    fn arm_release(&self, manifest: Digest) -> OsAnswer<'_, ()>;
+
+    /// Takes that back, whichever it is. Never touches an OS that was confirmed.
+    fn disarm_release(&self) -> OsAnswer<'_, ()>;
+
+    /// Confirms the running OS, which is on trial; refuses any other.
+    fn bless(&self) -> OsAnswer<'_, ()>;
 }
 
 /// How firstboot is run.
@@ -88,6 +114,7 @@ pub struct InProcess {
     boot_id: String,
     probe_tree: Option<PathBuf>,
     snapshot_owner: u32,
+    recorded_os: bool,
     #[cfg(test)]
     bus: Option<Bus>,
 }
@@ -103,6 +130,7 @@ impl InProcess {
             boot_id: boot_id.into(),
             probe_tree: None,
             snapshot_owner: rustix::process::geteuid().as_raw(),
+            recorded_os: false,
             #[cfg(test)]
             bus: None,
         }
@@ -117,6 +145,12 @@ impl InProcess {
     /// The agent that writes the snapshot has another uid than we.
     pub fn for_agent(mut self, uid: u32) -> Self {
         self.snapshot_owner = uid;
+        self
+    }
+
+    /// Installs no OS and restarts nothing: writes down what would be done (`install::recorded`). For development, the demo and tests.
+    pub fn with_recorded_os(mut self) -> Self {
+        self.recorded_os = true;
         self
     }
 
@@ -175,6 +209,30 @@ impl Privileged for InProcess {
 
     fn reboot(&self) -> Answer<'_, ()> {
         Box::pin(self.reboot_armed())
+    }
+
+    fn probe_os(&self) -> OsAnswer<'_, OsState> {
+        Box::pin(self.os_probe())
+    }
+
+    fn write_release<'a>(
+        &'a self,
+        manifest: Digest,
+        progress: Sender<(u64, u64)>,
+    ) -> OsAnswer<'a, Installed> {
+        Box::pin(self.os_write(manifest, progress))
+    }
+
+    fn arm_release(&self, manifest: Digest) -> OsAnswer<'_, ()> {
+        Box::pin(self.os_arm(manifest))
+    }
+
+    fn disarm_release(&self) -> OsAnswer<'_, ()> {
+        Box::pin(self.os_disarm())
+    }
+
+    fn bless(&self) -> OsAnswer<'_, ()> {
+        Box::pin(self.os_bless())
     }
 }
 

@@ -15,11 +15,17 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::{BannerArgs, DeliveryArgs, End, FirstbootArgs, Line, MAX_ANSWER, Progress, Request, VERSION};
+use super::{
+    Action, BannerArgs, DeliveryArgs, End, FirstbootArgs, InstallArgs, Line, MAX_ANSWER, ProbeArgs, Progress,
+    Refusal, Request, Told, VERSION, What,
+};
 use crate::handoff::Delivery;
+use crate::install::{Installed, OsState};
 use crate::join::event::{Event, FirstbootEnd};
 use crate::join::fault::{Code, Fault};
-use crate::privileged::{Answer, Privileged};
+use crate::privileged::{Answer, OsAnswer, Privileged};
+use crate::upgrade::Digest;
+use crate::upgrade::fault::UpgradeFault;
 
 /// Longest wait until the helper has taken a request.
 const SEND: Duration = Duration::from_secs(10);
@@ -49,12 +55,27 @@ impl ThroughHelper {
         self.fault(format_args!("{what}; look at: journalctl -b -u 'stratum-join-helper*'"))
     }
 
-    async fn ask<T: DeserializeOwned>(
+    /// A verb of the hand-over or of the machine.
+    async fn ask<T: DeserializeOwned>(&self, verb: &str, args: Option<&impl Serialize>) -> Result<T, Fault> {
+        self.follow(verb, args, Listener::Nobody).await.map_err(Trouble::into_fault)
+    }
+
+    /// A verb about the OS.
+    async fn ask_os<T: DeserializeOwned>(
         &self,
         verb: &str,
         args: Option<&impl Serialize>,
-        events: Option<&Sender<Event>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, UpgradeFault> {
+        self.follow(verb, args, Listener::Nobody).await.map_err(Trouble::into_upgrade_fault)
+    }
+
+    /// Asks, passes on what is told meanwhile, and gives the answer.
+    async fn follow<T: DeserializeOwned>(
+        &self,
+        verb: &str,
+        args: Option<&impl Serialize>,
+        listener: Listener<'_>,
+    ) -> Result<T, Trouble> {
         let mut connection = timeout(SEND, UnixStream::connect(&self.socket))
             .await
             .map_err(|_| self.fault("takes no connection"))?
@@ -77,17 +98,14 @@ impl ThroughHelper {
         loop {
             let line = timeout(SILENCE, self.line(&mut answers)).await;
             match line.map_err(|_| self.fault("does not answer"))?? {
-                Line::Progress(told) => {
-                    // Who receives is gone only when the agent ends; firstboot runs on.
-                    if let (Some(events), Some(event)) = (events, event(told)) {
-                        let _ = events.send(event).await;
-                    }
-                }
+                Line::Progress(told) => listener.tell(told).await,
                 Line::Ok(value) => {
-                    return serde_json::from_str(value.get())
-                        .map_err(|error| self.fault(format_args!("gives no answer of {verb}: {error}")));
+                    let answer = serde_json::from_str(value.get());
+                    return answer.map_err(|error| {
+                        self.fault(format_args!("gives no answer of {verb}: {error}")).into()
+                    });
                 }
-                Line::Error(refusal) => return Err(refusal.into_fault()),
+                Line::Error(refusal) => return Err(Trouble::Refused(refusal)),
             }
         }
     }
@@ -107,9 +125,68 @@ impl ThroughHelper {
     }
 }
 
+/// Who hears what is told before the answer.
+enum Listener<'a> {
+    Nobody,
+    Firstboot(&'a Sender<Event>),
+    Write(&'a Sender<(u64, u64)>),
+}
+
+// === impl Listener ===
+
+impl Listener<'_> {
+    async fn tell(&self, told: Told) {
+        match (self, told) {
+            (Listener::Firstboot(events), Told::Other(progress)) => {
+                if let Some(event) = event(progress) {
+                    // Who receives is gone only when the agent ends; firstboot runs on.
+                    let _ = events.send(event).await;
+                }
+            }
+            (Listener::Write(figures), Told::Step { done, total, .. }) => {
+                // Those that nobody has taken yet are out of date.
+                let _ = figures.try_send((done, total));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Why there is no answer.
+enum Trouble {
+    /// On the way to the helper.
+    Way(Fault),
+    /// The helper said so.
+    Refused(Refusal),
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    fn into_fault(self) -> Fault {
+        match self {
+            Trouble::Way(fault) => fault,
+            Trouble::Refused(refusal) => refusal.into_fault(),
+        }
+    }
+
+    fn into_upgrade_fault(self) -> UpgradeFault {
+        match self {
+            Trouble::Way(fault) => UpgradeFault::helper(&fault.detail),
+            Trouble::Refused(refusal) => refusal.into_upgrade_fault(),
+        }
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Trouble::Way(fault)
+    }
+}
+
 impl Privileged for ThroughHelper {
     fn probe(&self) -> Answer<'_, MachinePart> {
-        Box::pin(self.ask("probe", None::<&()>, None))
+        Box::pin(async move { self.ask("probe", Some(&ProbeArgs { what: What::Machine })).await })
     }
 
     fn write_delivery(&self, attempt: Option<u64>, delivery: &Delivery) -> Answer<'_, String> {
@@ -119,7 +196,7 @@ impl Privileged for ThroughHelper {
         Box::pin(async move {
             let args =
                 args.map_err(|_| Fault::new(Code::DeliveryInvalid, "the delivery is not UTF-8 text"))?;
-            self.ask("write-delivery", Some(&args), None).await
+            self.ask("write-delivery", Some(&args)).await
         })
     }
 
@@ -132,7 +209,8 @@ impl Privileged for ThroughHelper {
     ) -> Answer<'a, FirstbootEnd> {
         Box::pin(async move {
             let args = FirstbootArgs { attempt, sha256: sha256.to_owned(), log_cursor };
-            Ok(match self.ask("start-firstboot", Some(&args), Some(&events)).await? {
+            let end = self.follow("start-firstboot", Some(&args), Listener::Firstboot(&events)).await;
+            Ok(match end.map_err(Trouble::into_fault)? {
                 End::Done => FirstbootEnd::Done,
                 End::Failed(how) => FirstbootEnd::Failed(how),
                 End::Lost => FirstbootEnd::Lost,
@@ -141,16 +219,50 @@ impl Privileged for ThroughHelper {
     }
 
     fn reload_banner(&self, reload: bool) -> Answer<'_, ()> {
-        Box::pin(async move { self.ask("reload-banner", Some(&BannerArgs { reload }), None).await })
+        Box::pin(async move { self.ask("reload-banner", Some(&BannerArgs { reload })).await })
     }
 
     fn identify_led(&self) -> Answer<'_, ()> {
-        Box::pin(self.ask("identify-led", None::<&()>, None))
+        Box::pin(self.ask("identify-led", None::<&()>))
     }
 
     fn reboot(&self) -> Answer<'_, ()> {
-        Box::pin(self.ask("reboot", None::<&()>, None))
+        Box::pin(self.ask("reboot", None::<&()>))
     }
+
+    fn probe_os(&self) -> OsAnswer<'_, OsState> {
+        Box::pin(async move { self.ask_os("probe", Some(&ProbeArgs { what: What::Os })).await })
+    }
+
+    fn write_release<'a>(
+        &'a self,
+        manifest: Digest,
+        progress: Sender<(u64, u64)>,
+    ) -> OsAnswer<'a, Installed> {
+        Box::pin(async move {
+            let args = install(Action::Write, Some(manifest));
+            let answer = self.follow("install-release", Some(&args), Listener::Write(&progress)).await;
+            answer.map_err(Trouble::into_upgrade_fault)
+        })
+    }
+
+    fn arm_release(&self, manifest: Digest) -> OsAnswer<'_, ()> {
+        let args = install(Action::Arm, Some(manifest));
+        Box::pin(async move { self.ask_os("install-release", Some(&args)).await })
+    }
+
+    fn disarm_release(&self) -> OsAnswer<'_, ()> {
+        let args = install(Action::Disarm, None);
+        Box::pin(async move { self.ask_os("install-release", Some(&args)).await })
+    }
+
+    fn bless(&self) -> OsAnswer<'_, ()> {
+        Box::pin(self.ask_os("bless", None::<&()>))
+    }
+}
+
+fn install(action: Action, manifest_sha256: Option<Digest>) -> InstallArgs {
+    InstallArgs { action, manifest_sha256 }
 }
 
 fn event(progress: Progress) -> Option<Event> {

@@ -14,6 +14,8 @@ pub use client::ThroughHelper;
 pub use serve::{Callers, Served, serve};
 
 use crate::join::fault::{Code, Fault};
+use crate::upgrade::Digest;
+use crate::upgrade::fault::{Code as UpgradeCode, UpgradeFault};
 
 /// The version of the form.
 const VERSION: u32 = 1;
@@ -59,16 +61,65 @@ struct BannerArgs {
     reload: bool,
 }
 
+/// Arguments of `probe`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProbeArgs {
+    what: What,
+}
+
+/// What `probe` looks at.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum What {
+    Machine,
+    Os,
+}
+
+/// Arguments of `install-release`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct InstallArgs {
+    action: Action,
+    /// Not for `disarm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    manifest_sha256: Option<Digest>,
+}
+
+/// What `install-release` does.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Action {
+    Write,
+    Arm,
+    Disarm,
+}
+
 /// One line of an answer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line {
-    Progress(Progress),
+    Progress(Told),
     Ok(Box<RawValue>),
     Error(Refusal),
 }
 
-/// What `start-firstboot` tells before its end.
+/// What a verb tells before its end.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Told {
+    Step { step: Step, done: u64, total: u64 },
+    Other(Progress),
+}
+
+/// What is at work on an OS; `done` and `total` are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Step {
+    Write,
+}
+
+/// What `start-firstboot` tells before its end, and what any verb tells that takes long.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Progress {
@@ -85,7 +136,12 @@ enum Progress {
 struct Refusal {
     code: String,
     detail: Safe<400>,
+    /// The chain of causes: of the verbs that hand over and look.
+    #[serde(default, skip_serializing_if = "Safe::is_empty")]
     chain: Safe<400>,
+    /// What a person can do: of the verbs about the OS.
+    #[serde(default, skip_serializing_if = "Safe::is_empty")]
+    todo: Safe<200>,
 }
 
 /// How firstboot ended.
@@ -102,7 +158,7 @@ enum End {
 impl Refusal {
     fn bad_request(why: impl AsRef<str>) -> Self {
         let detail = Safe::clean(why.as_ref());
-        Self { code: BAD_REQUEST.to_owned(), chain: detail.clone(), detail }
+        Self { code: BAD_REQUEST.to_owned(), chain: detail.clone(), detail, todo: Safe::default() }
     }
 
     fn of(fault: &Fault) -> Self {
@@ -110,6 +166,16 @@ impl Refusal {
             code: fault.code.as_str().to_owned(),
             detail: fault.detail.clone(),
             chain: fault.chain.clone(),
+            todo: Safe::default(),
+        }
+    }
+
+    fn of_upgrade(fault: &UpgradeFault) -> Self {
+        Self {
+            code: fault.code.as_str().to_owned(),
+            detail: fault.what.clone(),
+            chain: Safe::default(),
+            todo: fault.todo.clone(),
         }
     }
 
@@ -117,8 +183,18 @@ impl Refusal {
     fn into_fault(self) -> Fault {
         let code = Code::from_wire(&self.code).unwrap_or(Code::Local);
         let mut fault = Fault::new(code, &self.detail);
-        fault.chain = self.chain;
+        if !self.chain.is_empty() {
+            fault.chain = self.chain;
+        }
         fault
+    }
+
+    /// The same for a verb about the OS: one that was not even understood is the helper's trouble.
+    fn into_upgrade_fault(self) -> UpgradeFault {
+        match UpgradeCode::from_wire(&self.code) {
+            Some(code) => UpgradeFault { code, what: self.detail, todo: self.todo },
+            None => UpgradeFault::helper(&self.detail),
+        }
     }
 }
 

@@ -14,12 +14,15 @@ use tokio::time::{interval, timeout};
 use zeroize::Zeroizing;
 
 use super::{
-    BannerArgs, DeliveryArgs, End, FirstbootArgs, Line, MAX_REQUEST, Progress, Refusal, Request, VERSION,
+    Action, BannerArgs, DeliveryArgs, End, FirstbootArgs, InstallArgs, Line, MAX_REQUEST, ProbeArgs,
+    Progress, Refusal, Request, Step, Told, VERSION, What,
 };
 use crate::handoff::Delivery;
 use crate::join::event::{Event, FirstbootEnd};
 use crate::join::fault::{Code, Fault};
-use crate::privileged::{Answer, Privileged};
+use crate::privileged::{Answer, OsAnswer, Privileged};
+use crate::upgrade::Digest;
+use crate::upgrade::fault::UpgradeFault;
 
 /// Longest wait for a request.
 const READ: Duration = Duration::from_secs(10);
@@ -134,8 +137,28 @@ async fn answer(request: Request, verbs: &dyn Privileged, to: &mut Caller) -> Re
     let args = request.args;
     match request.verb.as_str() {
         "probe" => {
-            no_args("probe", args)?;
-            Ok(within("probe", verbs.probe()).await)
+            let args: ProbeArgs = arguments("probe", args)?;
+            Ok(match args.what {
+                What::Machine => within("probe", verbs.probe()).await,
+                What::Os => within_os("probe", verbs.probe_os()).await,
+            })
+        }
+        "install-release" => {
+            let args: InstallArgs = arguments("install-release", args)?;
+            match (args.action, args.manifest_sha256) {
+                (Action::Write, Some(manifest)) => write_release(manifest, verbs, to).await,
+                (Action::Arm, Some(manifest)) => {
+                    Ok(within_os("install-release", verbs.arm_release(manifest)).await)
+                }
+                (Action::Disarm, None) => Ok(within_os("install-release", verbs.disarm_release()).await),
+                _ => Err(Stop::Refused(
+                    "install-release takes the manifestSha256 of what it writes or arms".to_owned(),
+                )),
+            }
+        }
+        "bless" => {
+            no_args("bless", args)?;
+            Ok(within_os("bless", verbs.bless()).await)
         }
         "identify-led" => {
             no_args("identify-led", args)?;
@@ -185,7 +208,7 @@ async fn start_firstboot(args: FirstbootArgs, verbs: &dyn Privileged, to: &mut C
                 Some(progress) => progress,
                 None => continue,
             },
-            _ = alive.tick() => Progress::Alive,
+            _ = alive.tick() => Told::Other(Progress::Alive),
             end = &mut verb => {
                 while let Ok(event) = told.try_recv() {
                     if let Some(progress) = progress(event) {
@@ -203,23 +226,46 @@ async fn start_firstboot(args: FirstbootArgs, verbs: &dyn Privileged, to: &mut C
     }
 }
 
+/// Writes a release, and says how far it is, until it is written or the caller is gone: then the work ends before its next chunk.
+async fn write_release(manifest: Digest, verbs: &dyn Privileged, to: &mut Caller) -> Result<Line, Stop> {
+    let (progress, mut told) = mpsc::channel(4);
+    let verb = verbs.write_release(manifest, progress);
+    tokio::pin!(verb);
+    let mut alive = interval(ALIVE);
+    alive.tick().await;
+    loop {
+        let told = tokio::select! {
+            biased;
+            answer = &mut verb => return Ok(os_line(answer)),
+            Some((done, total)) = told.recv() => Told::Step { step: Step::Write, done, total },
+            _ = alive.tick() => Told::Other(Progress::Alive),
+        };
+        to.tell(&Line::Progress(told)).await.map_err(|_| Stop::Gone)?;
+    }
+}
+
 // === private ===
 
-fn progress(event: Event) -> Option<Progress> {
+fn progress(event: Event) -> Option<Told> {
     match event {
-        Event::FirstbootRunning => Some(Progress::Running),
-        Event::FirstbootLog { lines, cursor } => Some(Progress::Log { lines, cursor }),
+        Event::FirstbootRunning => Some(Told::Other(Progress::Running)),
+        Event::FirstbootLog { lines, cursor } => Some(Told::Other(Progress::Log { lines, cursor })),
         _ => None,
     }
 }
 
 async fn within<T: Serialize>(verb: &str, work: Answer<'_, T>) -> Line {
-    let late = || {
-        let detail =
-            format!("{verb} did not end within {} s: a disk or systemd does not answer", WORK.as_secs());
-        Err(Fault::new(Code::Local, detail))
-    };
-    line(timeout(WORK, work).await.unwrap_or_else(|_| late()))
+    let answer = timeout(WORK, work).await;
+    line(answer.unwrap_or_else(|_| Err(Fault::new(Code::Local, late(verb)))))
+}
+
+async fn within_os<T: Serialize>(verb: &str, work: OsAnswer<'_, T>) -> Line {
+    let answer = timeout(WORK, work).await;
+    os_line(answer.unwrap_or_else(|_| Err(UpgradeFault::helper(late(verb)))))
+}
+
+fn late(verb: &str) -> String {
+    format!("{verb} did not end within {} s: a disk or systemd does not answer", WORK.as_secs())
 }
 
 fn is_digest(text: &str) -> bool {
@@ -227,10 +273,18 @@ fn is_digest(text: &str) -> bool {
 }
 
 fn line(answer: Result<impl Serialize, Fault>) -> Line {
+    answered(answer.map_err(|fault| Refusal::of(&fault)))
+}
+
+fn os_line(answer: Result<impl Serialize, UpgradeFault>) -> Line {
+    answered(answer.map_err(|fault| Refusal::of_upgrade(&fault)))
+}
+
+fn answered(answer: Result<impl Serialize, Refusal>) -> Line {
     match answer.map(|value| serde_json::value::to_raw_value(&value)) {
         Ok(Ok(value)) => Line::Ok(value),
         Ok(Err(error)) => Line::Error(Refusal::bad_request(format!("the answer cannot be written: {error}"))),
-        Err(fault) => Line::Error(Refusal::of(&fault)),
+        Err(refusal) => Line::Error(refusal),
     }
 }
 

@@ -134,7 +134,12 @@ async fn what_is_not_a_request_is_refused_in_words_that_repeat_nothing_of_it() {
         (b"{\"v\":1}\n", "missing"),
         (b"{\"v\":1,\"verb\":\"probe\",\"canary\":1}\n", "a field is unknown"),
         (b"{\"v\":2,\"verb\":\"probe\"}\n", "version 2"),
-        (b"{\"v\":1,\"verb\":\"probe\",\"args\":{}}\n", "probe takes no arguments"),
+        (b"{\"v\":1,\"verb\":\"probe\"}\n", "probe needs its arguments"),
+        (b"{\"v\":1,\"verb\":\"bless\",\"args\":{}}\n", "bless takes no arguments"),
+        (
+            b"{\"v\":1,\"verb\":\"install-release\",\"args\":{\"action\":\"arm\"}}\n",
+            "takes the manifestSha256 of what it writes or arms",
+        ),
         (b"{\"v\":1,\"verb\":\"reboot\",\"args\":7}\n", "reboot takes no arguments"),
         (b"{\"v\":1,\"verb\":\"reload-banner\"}\n", "needs its arguments"),
         (b"{\"v\":1,\"verb\":\"reload-banner\",\"args\":{\"reload\":\"canary\"}}\n", "of another kind"),
@@ -246,7 +251,7 @@ async fn ask_endless(request: String) -> (Served, UnixStream) {
 
 #[tokio::test(start_paused = true)]
 async fn a_verb_that_hangs_is_told_by_its_name_and_frees_its_connection() {
-    let (served, mut ours) = ask_endless("{\"v\":1,\"verb\":\"probe\"}\n".to_owned()).await;
+    let (served, mut ours) = ask_endless("{\"v\":1,\"verb\":\"probe\",\"args\":{\"what\":\"machine\"}}\n".to_owned()).await;
     assert!(matches!(served, Served::Answered), "{served:?}");
     let mut answer = String::new();
     ours.read_to_string(&mut answer).await.unwrap();

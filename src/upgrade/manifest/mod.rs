@@ -7,6 +7,8 @@ mod json;
 mod raw;
 mod rules;
 
+use serde::{Deserialize, Serialize};
+
 use super::refusal::{Refusal, Rule};
 use super::version::Version;
 use super::{Digest, FileEntry, RelPath};
@@ -104,7 +106,8 @@ pub struct Sysext {
 }
 
 /// How an OS may be installed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Form {
     /// [`Manifest::ab`].
     Ab,
