@@ -1,5 +1,7 @@
 //! The driver's clock: boot time for every timer, wall time for display, random bits for jitter. The only module that reads them.
 
+use std::time::SystemTime;
+
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -18,9 +20,16 @@ pub fn boot_ms() -> u64 {
     u64::try_from(millis(ClockId::Boottime)).unwrap_or(0)
 }
 
-/// Wall clock in milliseconds since 1970. May be any value: nothing is decided by it.
+/// Wall clock in milliseconds since 1970. May be any value: nothing is decided by it. The one that TLS asks, too, so that a sentence about a
+/// certificate's dates names the date that was compared.
 pub fn wall_ms() -> i64 {
-    millis(ClockId::Realtime)
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+    let now = SystemTime::now();
+    let millis = |since: std::time::Duration| i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+    match now.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => millis(since),
+        Err(before) => millis(before.duration()).saturating_neg(),
+    }
 }
 
 fn millis(clock: ClockId) -> i64 {

@@ -1,10 +1,15 @@
 //! The download of a release: from mirrors that lie, break off or stand still, over a stage that was damaged, through power cuts. Bytes are right, or the
 //! fault has a name.
 
+mod broken;
+mod clock;
+mod command;
 mod cuts;
+mod disk;
 mod founder;
 mod mirror;
 mod release;
+mod scripts;
 mod stage;
 
 use std::collections::BTreeSet;
@@ -112,7 +117,19 @@ impl Lab {
         told: impl FnMut(&Progress),
     ) -> Result<Fetched, UpgradeFault> {
         let stage = Stage::open(&self.stage()).unwrap();
-        block_on(fetch(Arc::new(source), stage, self.wants.clone(), options(pace), told))
+        let fetched = block_on(fetch(Arc::new(source), stage, self.wants.clone(), options(pace), told));
+        self.nothing_wrong_is_complete();
+        fetched
+    }
+
+    /// Whatever came of a download: what is called complete is what was signed, and no page of a proxy is anywhere.
+    fn nothing_wrong_is_complete(&self) {
+        for want in &self.wants {
+            if let Ok(bytes) = fs::read(self.stage().join("blobs").join(want.sha256.to_string())) {
+                assert!(Digest::of(&bytes) == want.sha256, "{} was accepted and is wrong", want.path);
+            }
+        }
+        self.nowhere("guest network");
     }
 
     /// Fetches over an ordinary mirror, and looks.
@@ -137,20 +154,40 @@ impl Lab {
         assert_eq!(names("parts"), BTreeSet::new());
     }
 
-    /// No file of the stage holds this text.
+    /// No file of the stage holds this text where a request's first bytes go.
     fn nowhere(&self, text: &str) {
         for sub in ["parts", "blobs"] {
-            for entry in fs::read_dir(self.stage().join(sub)).unwrap() {
-                let bytes = fs::read(entry.unwrap().path()).unwrap();
-                assert!(!bytes.windows(text.len()).any(|w| w == text.as_bytes()), "{text} was written");
+            for entry in fs::read_dir(self.stage().join(sub)).unwrap().flatten() {
+                if !entry.file_type().unwrap().is_file() {
+                    continue;
+                }
+                let bytes = fs::read(entry.path()).unwrap();
+                for chunk in bytes.chunks(usize::try_from(CHUNK).unwrap()) {
+                    let begin = &chunk[..chunk.len().min(4096)];
+                    assert!(!begin.windows(text.len()).any(|w| w == text.as_bytes()), "{text} was written");
+                }
             }
         }
     }
 
-    /// The fault of a download from a mirror that does this always.
+    /// The fault of a download from a mirror that does this always. When it does so no longer, the next attempt gets every byte.
     fn fails(&self, fault: MirrorFault) -> UpgradeFault {
+        self.fails_and(fault, || {})
+    }
+
+    /// The same; `then` looks at the stage before the mirror is repaired.
+    fn fails_and(&self, fault: MirrorFault, then: impl FnOnce()) -> UpgradeFault {
         let mirror = self.mirror(&[Fault::always(fault)]);
-        self.fetch(&mirror, FAST).expect_err("it must fail")
+        let fault = self.fetch(&mirror, FAST).expect_err("it must fail");
+        then();
+        mirror.set_faults(&[]);
+        self.fetch_and_look(&mirror, STEADY);
+        fault
+    }
+
+    /// Nothing is complete.
+    fn look_empty(&self) {
+        assert_eq!(fs::read_dir(self.stage().join("blobs")).unwrap().count(), 0);
     }
 }
 
@@ -208,10 +245,18 @@ fn says(fault: &UpgradeFault, code: Code, what: &str, todo: &str) {
     assert_eq!(fault.code, code, "{fault:?}");
     assert!(fault.what.as_str().contains(what), "{fault:?}");
     assert!(fault.todo.as_str().contains(todo), "{fault:?}");
+    reads_well(fault);
 }
 
 fn mirror_of(dir: &Path) -> MirrorConfig {
     MirrorConfig::of(dir)
+}
+
+/// Two whole sentences without anything left to fill in.
+fn reads_well(fault: &UpgradeFault) {
+    for text in [fault.what.as_str(), fault.todo.as_str()] {
+        assert!(text.ends_with(['.', '?']) && text.contains(' ') && !text.contains('{'), "{fault:?}");
+    }
 }
 
 /// Waits for something that happens soon.

@@ -26,6 +26,9 @@ pub(crate) const TEST: &[Package] = &[
     Package { name: "procps", why: "kill, for the process groups of the kill tests" },
     Package { name: "xz-utils", why: "unpacks recorded machines" },
     Package { name: "minisign", why: "signs and verifies releases beside our own code" },
+    Package { name: "faketime", why: "other dates for the tests of releases: 1970, 2039" },
+    Package { name: "e2fsprogs", why: "mkfs.ext2: disks that are full, or fail" },
+    Package { name: "mount", why: "mounts them" },
     Package { name: "systemd", why: "systemd-analyze judges the units" },
 ];
 

@@ -16,6 +16,8 @@ const CASES: &str = "10000";
 const FUZZ_SECONDS: u32 = 60;
 /// Cuts of a download with `--long`; otherwise what the test itself says.
 const LONG_CUTS: &str = "100";
+/// Scripts of a mirror with `--long`.
+const LONG_SCRIPTS: &str = "200";
 /// Cases per property with `--quick`.
 const QUICK_CASES: &str = "256";
 
@@ -25,7 +27,7 @@ pub(crate) struct Args {
     /// Fewer property cases, and cargo-deny only when it is already installed.
     #[arg(long)]
     quick: bool,
-    /// Fuzz every parser for a minute too, and cut a download a hundred times.
+    /// Fuzz every parser for a minute too, cut a download a hundred times, and try two hundred scripts of a mirror.
     #[arg(long, conflicts_with = "quick")]
     long: bool,
     /// Print the steps and their commands, and run none.
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut plan = plan(&workspace, args.quick);
     if args.long {
         for (_, command) in plan.iter_mut().filter(|(name, _)| *name == "test") {
-            command.env("STRATUM_TEST_CUTS", LONG_CUTS);
+            command.env("STRATUM_TEST_CUTS", LONG_CUTS).env("STRATUM_TEST_SCRIPTS", LONG_SCRIPTS);
         }
     }
     if args.list {

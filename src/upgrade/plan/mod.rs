@@ -117,7 +117,9 @@ pub enum End {
     Connect(String),
     /// Who answers is not trusted.
     Tls(String),
-    /// As [`End::Tls`], because of the dates, and this machine's clock cannot be right.
+    /// As [`End::Tls`], because of what the certificate says itself: its dates, its name.
+    Certificate(String),
+    /// As [`End::Certificate`], because of the dates, and this machine's clock cannot be right.
     Clock(String),
     /// The address, or one it redirects to, is not allowed.
     Refused(String),
@@ -157,6 +159,8 @@ pub enum Reason {
     Unreachable(String),
     /// As [`End::Tls`].
     Tls(String),
+    /// As [`End::Certificate`].
+    Certificate(String),
     /// As [`End::Clock`].
     Clock(String),
     /// As [`End::Refused`].
@@ -548,6 +552,7 @@ impl Planner {
                 self.retry(s.slot, now);
             }
             End::Tls(reason) => self.fail(Reason::Tls(reason)),
+            End::Certificate(reason) => self.fail(Reason::Certificate(reason)),
             End::Clock(reason) => self.fail(Reason::Clock(reason)),
             End::Refused(rule) => self.fail(Reason::Refused(rule)),
         }

@@ -74,7 +74,9 @@ impl Mirror {
         Self::build(settings).map_err(|end| {
             let reason = match end {
                 End::Refused(rule) => Reason::Refused(rule),
-                End::Tls(why) | End::Clock(why) | End::Connect(why) => Reason::Tls(why),
+                End::Tls(why) | End::Certificate(why) | End::Clock(why) | End::Connect(why) => {
+                    Reason::Tls(why)
+                }
                 End::Eof | End::Cut => Reason::Stalled(None),
             };
             let host = Url::parse(&settings.url).map_or_else(|_| settings.url.clone(), |url| host_of(&url));
@@ -202,7 +204,7 @@ impl Mirror {
         }
     }
 
-    /// `now`: what this machine's clock says, seconds since 1970. It only chooses the words.
+    /// `now`: what this machine's clock says, seconds since 1970. It only makes the words.
     fn tls_end(&self, error: &rustls::Error, connecting: bool, now: i64) -> End {
         let rustls::Error::InvalidCertificate(certificate) = error else {
             return if connecting {
@@ -218,12 +220,23 @@ impl Mirror {
                 | CertificateError::NotValidYet
                 | CertificateError::NotValidYetContext { .. }
         );
-        if dates && self.trusts_own_clock && now < BUILT {
+        let words = certificate_words(certificate);
+        if dates && self.trusts_own_clock {
             let date =
                 jiff::Timestamp::from_second(now).map_or_else(|_| now.to_string(), |at| at.to_string());
-            return End::Clock(date.chars().take(10).collect());
+            let date: String = date.chars().take(10).collect();
+            return if now < BUILT {
+                End::Clock(date)
+            } else {
+                End::Certificate(format!("{words} by this machine's clock, which says {date}"))
+            };
         }
-        End::Tls(certificate_words(certificate))
+        match certificate {
+            // A bad signature is that of another authority with the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => End::Tls(words),
+            _ if dates => End::Certificate(format!("{words} by the founder's clock")),
+            _ => End::Certificate(words),
+        }
     }
 }
 
@@ -317,7 +330,6 @@ fn roots(ca_pem: Option<&[u8]>) -> Result<RootCertStore, End> {
 
 fn certificate_words(error: &CertificateError) -> String {
     match error {
-        // A bad signature is that of another authority with the same name.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "no authority that this machine trusts signed it".to_owned()
         }
@@ -380,14 +392,14 @@ mod tests {
         let time = Some(FounderTime { unix_secs: 1_800_000_000, at_boot_ms: 0 });
         let founders = Mirror::new(&MirrorSettings { time, ..settings("https://mirror.example/a") }).unwrap();
         let early = rustls::Error::InvalidCertificate(CertificateError::NotValidYet);
-        let tls = End::Tls("it is not valid yet".to_owned());
+        let by = |clock: &str| End::Certificate(format!("it is not valid yet by {clock}"));
         for (mirror, now, expected) in [
             (&own, 0, End::Clock("1970-01-01".to_owned())),
             (&own, -5_000_000_000, End::Clock("1811-07-23".to_owned())),
             (&own, i64::MIN, End::Clock("-922337203".to_owned())),
-            (&own, BUILT, tls.clone()),
-            (&own, 4_102_444_800, tls.clone()),
-            (&founders, 0, tls),
+            (&own, BUILT, by("this machine's clock, which says 2026-01-01")),
+            (&own, 4_102_444_800, by("this machine's clock, which says 2100-01-01")),
+            (&founders, 0, by("the founder's clock")),
         ] {
             assert_eq!(mirror.tls_end(&early, true, now), expected);
         }

@@ -177,6 +177,7 @@ impl Source {
             End::Connect(why) => again(Reason::Unreachable(why)),
             End::Eof | End::Cut => silent("the connection breaks off"),
             End::Tls(why) => self.small_final(path, &Reason::Tls(why)),
+            End::Certificate(why) => self.small_final(path, &Reason::Certificate(why)),
             End::Clock(date) => self.small_final(path, &Reason::Clock(date)),
             End::Refused(rule) => self.small_final(path, &Reason::Refused(rule)),
         })?;

@@ -70,6 +70,11 @@ pub(in crate::upgrade) fn fault(
             format!("The certificate of {host} is not trusted: {why}."),
             "Put the mirror's CA in `upgrade.mirror.caFile`.",
         ),
+        Reason::Certificate(why) => UpgradeFault::new(
+            Code::SourceTls,
+            format!("The certificate of {host} is not trusted: {why}."),
+            "Give the mirror a certificate that is valid now, for the name in its address.",
+        ),
         Reason::Clock(date) => UpgradeFault::new(
             Code::Clock,
             format!("The system clock says {date}; the certificate of {host} cannot be checked."),

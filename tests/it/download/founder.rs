@@ -10,9 +10,11 @@ use stratum_join::protocol::encoding::Pin;
 use stratum_join::protocol::pairing::commitment;
 use stratum_join::protocol::url::{Endpoint, Host};
 use stratum_join::protocol::wire::{Intent, JoinId, RegistrationRequest};
+use stratum_join::upgrade::manifest::Form;
 use stratum_join::upgrade::plan::Waiting;
 use stratum_join::upgrade::source::FounderSource;
 
+use super::release::{Maker, check, key};
 use super::*;
 
 /// A founder that gives a release, and a machine that is registered with it.
@@ -25,7 +27,7 @@ struct Joined {
 }
 
 impl Joined {
-    /// As a machine of this release.
+    /// As a machine of this release; what the founder gives lies in the lab.
     fn of(lab: &Lab, release: &str, change: impl FnOnce(&mut Config)) -> Self {
         // Unsigned releases are not given out; this founder looks no further than that there is a signature.
         fs::create_dir_all(lab.release().join("payload")).unwrap();
@@ -34,6 +36,11 @@ impl Joined {
         let mut config =
             Config { supply: Supply::Founder, release_dir: Some(lab.release()), ..Config::for_tests() };
         change(&mut config);
+        Self::with(release, config)
+    }
+
+    /// As a machine of this release.
+    fn with(release: &str, config: Config) -> Self {
         let founder = LabFounder::start_now(config).unwrap();
         let made = Request {
             bearer: Some(founder.token().to_owned()),
@@ -93,6 +100,35 @@ fn the_founder_gives_its_release_to_the_machine_that_upgrades_itself() {
     let fetched = lab.fetch_from(joined.source(), STEADY, |progress| assert!(progress.streams <= 2)).unwrap();
     lab.look();
     assert_eq!(fetched.progress.fetched, lab.total());
+}
+
+/// The whole way, as from a mirror: the release is looked for, checked, and fetched.
+#[test]
+fn a_release_that_the_founder_gives_is_checked_as_that_of_a_mirror() {
+    let maker = Maker::new();
+    let release = maker.release("0.7.0", 70, &[key(2)]);
+    let config =
+        Config { supply: Supply::Founder, release_dir: Some(release.clone()), ..Config::for_tests() };
+    let joined = Joined::with("0.6.0", config);
+    let find = |n| block_on(joined.source().release(check(maker.os_keys(&[&key(n)]), "0.7.0")));
+    let fault = find(1).map(drop).unwrap_err();
+    says(&fault, Code::KeyUnknown, "before a release-signing key rotation", "newer ISO");
+    let verified = find(2).unwrap();
+    assert_eq!(verified.bytes(), fs::read(release.join("payload/manifest.json")).unwrap());
+    let wants: Vec<FileEntry> = verified.wanted(Form::Ab).into_iter().cloned().collect();
+    let root = release.join(wants.iter().max_by_key(|want| want.size).unwrap().path.as_str());
+    let lab = Lab { dir: tempfile::tempdir().unwrap(), wants };
+    let good = fs::read(&root).unwrap();
+    let mut flipped = good.clone();
+    flipped[usize::try_from(CHUNK).unwrap() + 7] ^= 1;
+    fs::write(&root, flipped).unwrap();
+    let fault = lab.fetch_from(joined.source(), FAST, |_| {}).unwrap_err();
+    let what = format!("from {} does not match the signed manifest.", joined.host());
+    says(&fault, Code::Hash, &what, "Repair the founder's release directory.");
+    fs::write(&root, good).unwrap();
+    let fetched = lab.fetch_from(joined.source(), STEADY, |_| {}).unwrap();
+    lab.look();
+    assert!(fetched.progress.kept >= CHUNK);
 }
 
 #[test]

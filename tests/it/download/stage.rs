@@ -181,25 +181,3 @@ fn too_little_room_is_said_before_the_first_byte_with_both_figures() {
     assert!(full.contains("needs 1024.0 TiB, has "), "{full}");
     assert!(stage.room(&lab.wants).is_ok());
 }
-
-#[test]
-fn a_small_file_system_is_refused_before_the_first_byte() {
-    let lab = Lab::new();
-    let mount = lab.dir.path().join("small");
-    fs::create_dir(&mount).unwrap();
-    let run = |program: &str, args: &[&str]| {
-        std::process::Command::new(program).args(args).arg(&mount).status().is_ok_and(|s| s.success())
-    };
-    if !run("mount", &["-t", "tmpfs", "-o", "size=68m", "tmpfs"]) {
-        println!("skipped: no file system can be mounted here");
-        return;
-    }
-    let mirror = lab.mirror(&[]);
-    let source = Arc::new(source(&settings(&mirror)).unwrap());
-    let stage = Stage::open(&mount.join("stage")).unwrap();
-    let ended = block_on(fetch(source, stage, lab.wants.clone(), options(STEADY), |_| {}));
-    assert!(run("umount", &["-l"]));
-    let fault = ended.unwrap_err();
-    says(&fault, Code::NoSpace, "needs 80.0 MiB, has 6", "Free space");
-    assert_eq!(mirror.seen().len(), 0);
-}

@@ -248,7 +248,10 @@ fn plan(shared: &Shared, asked: &Asked) -> Option<Plan> {
     let Some((file, size)) = open(&shared.dir, &asked.path) else {
         return Some(text(404, "text/html", PAGE.to_owned()));
     };
-    Some(file_plan(file, size, asked, fault.as_ref()))
+    let mut plan = file_plan(file, size, asked, fault.as_ref());
+    // As behind a balancer whose servers do not agree: another one for each connection.
+    plan.headers.push(("etag", format!("\"{size:x}-{}\"", lock(&shared.connections))));
+    Some(plan)
 }
 
 fn file_plan(file: File, real: u64, asked: &Asked, fault: Option<&MirrorFault>) -> Plan {
