@@ -238,6 +238,25 @@ impl Privileged for Endless {
     fn reboot(&self) -> crate::privileged::Answer<'_, ()> {
         Box::pin(std::future::pending())
     }
+    fn probe_os(&self) -> crate::privileged::OsAnswer<'_, crate::install::OsState> {
+        Box::pin(std::future::pending())
+    }
+    fn write_release<'a>(
+        &'a self,
+        _: crate::upgrade::Digest,
+        _: tokio::sync::mpsc::Sender<(u64, u64)>,
+    ) -> crate::privileged::OsAnswer<'a, crate::install::Installed> {
+        Box::pin(std::future::pending())
+    }
+    fn arm_release(&self, _: crate::upgrade::Digest) -> crate::privileged::OsAnswer<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+    fn disarm_release(&self) -> crate::privileged::OsAnswer<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+    fn bless(&self) -> crate::privileged::OsAnswer<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// Sends a request to [`Endless`]; gives what came of it, and our end, which has read nothing.
