@@ -196,6 +196,31 @@ impl Paths {
         self.at("var/lib/stratum/os/floor.json")
     }
 
+    /// `installed.json`: which OS was written whole to the slot that did not run, root 0644.
+    pub fn os_installed(&self) -> PathBuf {
+        self.at("var/lib/stratum/os/installed.json")
+    }
+
+    /// `armed.json`: which OS was made the next to start, and in which boot, root 0644.
+    pub fn os_armed(&self) -> PathBuf {
+        self.at("var/lib/stratum/os/armed.json")
+    }
+
+    /// `lock`: one verb about the OS at a time.
+    pub fn os_lock(&self) -> PathBuf {
+        self.at("var/lib/stratum/os/lock")
+    }
+
+    /// `sysext/`: the system extensions of each slot.
+    pub fn os_sysexts(&self) -> PathBuf {
+        self.at("var/lib/stratum/os/sysext")
+    }
+
+    /// `recorded/`: the slots, boot entries and calls of the backend that only writes down what it is told. Never on a node.
+    pub fn os_recorded(&self) -> PathBuf {
+        self.at("var/lib/stratum/os/recorded")
+    }
+
     /// `/run/systemd/timesync`: systemd-timesyncd's; holds `synchronized` once the clock is.
     pub fn timesync_dir(&self) -> PathBuf {
         self.at("run/systemd/timesync")

@@ -31,6 +31,9 @@ pub struct Args {
     /// Probe a captured tree instead of this machine
     #[arg(long, value_name = "DIR", hide = true)]
     probe_root: Option<PathBuf>,
+    /// Install no OS: write down what would be done, below the root (development and tests; only with --root and --firstboot)
+    #[arg(long, hide = true, requires_all = ["root", "firstboot"])]
+    recorded_os: bool,
     /// Write into the last snapshot how the agent ended (ExecStopPost= of its unit)
     #[arg(long, hide = true)]
     record_exit: bool,
@@ -53,6 +56,8 @@ pub fn run(args: Args) -> ExitCode {
         };
     let options =
         Options { paths: args.root.paths(), firstboot: args.firstboot, probe_root: args.probe_root };
+    // Not handed on yet: the driver begins no upgrade.
+    let _ = args.recorded_os;
     let telemetry = Telemetry::init(LogLevel::Info);
     match runtime.block_on(driver::run(options, telemetry)) {
         Ok(()) => ExitCode::SUCCESS,

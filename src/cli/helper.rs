@@ -28,6 +28,9 @@ pub struct Args {
     /// Probe a captured tree instead of this machine
     #[arg(long, value_name = "DIR", hide = true, requires = "root")]
     probe_root: Option<PathBuf>,
+    /// Install no OS: write down what would be done, below the root (development and tests; only with --root)
+    #[arg(long, hide = true, requires = "root")]
+    recorded_os: bool,
 }
 
 /// Runs it. 0 answered (an error answer is an answer), 2 a bad request or a caller that may not ask.
@@ -65,7 +68,10 @@ fn served(args: Args) -> Result<Served, String> {
         Some(program) => FirstbootRunner::Command { program },
         None => FirstbootRunner::Unit,
     };
-    let verbs = InProcess::new(paths, runner, boot_id).probing(args.probe_root).for_agent(agent);
+    let mut verbs = InProcess::new(paths, runner, boot_id).probing(args.probe_root).for_agent(agent);
+    if args.recorded_os {
+        verbs = verbs.with_recorded_os();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)

@@ -1,16 +1,21 @@
-//! Installing an OS beside the one that runs: what a backend can do, and the backends (docs/upgrade.md, "Installing").
+//! Installing an OS beside the one that runs: what a backend can do, and the backends (docs/helper.md, "Installing an OS").
 //!
 //! Runs as root, in the process that does the verbs, after that has checked what it is told (`privileged`). A backend touches its slots, its boot
 //! entries and `/var/lib/stratum/os`; never the slot that runs, never the stage but through [`ReleaseFiles`].
 
 mod none;
+pub mod recorded;
+mod records;
+mod staged;
 pub mod state;
 
 pub use none::NoInstaller;
+pub(crate) use staged::Staged;
 pub use state::{Armed, Backend, Booted, Installed, LastTrial, OsState, Slot, Trial, Why};
 
+use crate::durable_file::FileError;
 use crate::upgrade::FileEntry;
-use crate::upgrade::fault::UpgradeFault;
+use crate::upgrade::fault::{Code, UpgradeFault};
 use crate::upgrade::verify::Verified;
 
 /// Told of a write: bytes written, bytes in all; `false` ends it before the next chunk.
@@ -43,4 +48,14 @@ pub trait OsInstaller: Send + Sync {
 pub trait ReleaseFiles {
     /// Chunk `index` of `file`, which has the digest that the signed manifest says.
     fn chunk(&mut self, file: &FileEntry, index: usize) -> Result<&[u8], UpgradeFault>;
+}
+
+/// A file of ours that cannot be read or written.
+fn disk_fault(error: &FileError) -> UpgradeFault {
+    if error.is_full() {
+        let what = format!("There is no room left: {error}.");
+        return UpgradeFault::new(Code::NoSpace, what, "Free space, or reinstall with a larger disk.");
+    }
+    let what = format!("The disk failed: {error}.");
+    UpgradeFault::new(Code::Io, what, "Check the disk (smartctl); replace it.")
 }

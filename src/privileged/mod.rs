@@ -116,6 +116,8 @@ pub struct InProcess {
     snapshot_owner: u32,
     recorded_os: bool,
     #[cfg(test)]
+    os_trouble: crate::install::recorded::Trouble,
+    #[cfg(test)]
     bus: Option<Bus>,
 }
 
@@ -131,6 +133,8 @@ impl InProcess {
             probe_tree: None,
             snapshot_owner: rustix::process::geteuid().as_raw(),
             recorded_os: false,
+            #[cfg(test)]
+            os_trouble: crate::install::recorded::Trouble::None,
             #[cfg(test)]
             bus: None,
         }
@@ -240,6 +244,8 @@ impl Privileged for InProcess {
 #[path = "."]
 mod in_process {
     const THROUGH_HELPER: bool = false;
+    #[path = "os_tests.rs"]
+    mod os_tests;
     #[path = "tests.rs"]
     mod tests;
 }
@@ -249,6 +255,8 @@ mod in_process {
 #[path = "."]
 mod through_helper {
     const THROUGH_HELPER: bool = true;
+    #[path = "os_tests.rs"]
+    mod os_tests;
     #[path = "tests.rs"]
     mod tests;
 }

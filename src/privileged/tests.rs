@@ -14,7 +14,7 @@ use super::THROUGH_HELPER;
 use crate::durable_file;
 use crate::handoff::{Delivery, fixture};
 use crate::privileged::delivery::Attempt;
-use crate::privileged::helper::{Callers, ThroughHelper, serve};
+use crate::privileged::helper::{Callers, Served, ThroughHelper, serve};
 use crate::privileged::run::Run;
 use crate::privileged::*;
 
@@ -32,13 +32,13 @@ fn script() -> PathBuf {
     dir.path().join("firstboot")
 }
 
-struct World {
+pub(super) struct World {
     _dir: tempfile::TempDir,
-    paths: Paths,
+    pub(super) paths: Paths,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         script();
         let dir = tempfile::tempdir().unwrap();
         let paths = Paths::under(dir.path());
@@ -61,7 +61,16 @@ impl World {
     }
 
     /// A helper for each connection, as systemd would start one.
-    fn helper(&self, verbs: InProcess) -> ThroughHelper {
+    pub(super) fn helper(&self, verbs: InProcess) -> ThroughHelper {
+        self.helper_telling(verbs, mpsc::unbounded_channel().0)
+    }
+
+    /// The same, and `ended` is told what came of each connection.
+    pub(super) fn helper_telling(
+        &self,
+        verbs: InProcess,
+        ended: mpsc::UnboundedSender<Served>,
+    ) -> ThroughHelper {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let socket = self.paths.root().join(format!("helper-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
@@ -72,8 +81,10 @@ impl World {
         )]
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                let verbs = verbs.clone();
-                tokio::spawn(async move { serve(connection, callers, &verbs).await });
+                let (verbs, ended) = (verbs.clone(), ended.clone());
+                tokio::spawn(async move {
+                    let _ = ended.send(serve(connection, callers, &verbs).await);
+                });
             }
         });
         ThroughHelper::at(socket)

@@ -197,6 +197,23 @@ const RULES: &[Rule] = &[
         ],
         but: &[],
     },
+    // What writes an OS knows no network, and nobody who could tell it a path.
+    Rule {
+        under: "src/install/",
+        never: &[
+            "tokio",
+            "reqwest",
+            "rustls",
+            "std::net",
+            "std::process",
+            "crate::driver",
+            "crate::join",
+            "crate::founder",
+            "crate::privileged",
+            "crate::upgrade::fetch",
+        ],
+        but: &[],
+    },
     Rule {
         under: "src/handoff/",
         never: &["reqwest", "TcpStream", "crate::founder", "crate::driver"],

@@ -2,8 +2,10 @@
 //!
 //! Touches the one connection. What a verb does is `privileged`'s; here is who may ask, and what is a request.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -29,6 +31,8 @@ const READ: Duration = Duration::from_secs(10);
 /// How often a verb that follows firstboot says that it lives. A caller that is gone is noticed by it: one that restarts every 2 s must not
 /// fill the socket's four connections with helpers of its predecessors.
 const ALIVE: Duration = Duration::from_secs(5);
+/// How often a verb that can be broken off looks whether its caller is still there.
+const LOOK: Duration = Duration::from_millis(250);
 /// Longest wait until a line of an answer is taken. A caller that takes none keeps a connection and holds up the shutdown of the machine.
 const TAKEN: Duration = Duration::from_secs(60);
 /// Longest work of a verb that follows nothing: below the caller's patience, so that it is told what took so long, and so that
@@ -129,6 +133,14 @@ impl Caller {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
         timeout(TAKEN, self.connection.write_all(&bytes)).await?
+    }
+
+    /// Whether nobody will read an answer: the other side has closed both ends (poll(2)).
+    fn hung_up(&self) -> bool {
+        let mut ask = [PollFd::new(self.connection.as_fd(), PollFlags::empty())];
+        let gone = PollFlags::POLLHUP | PollFlags::POLLERR;
+        poll(&mut ask, PollTimeout::ZERO).is_ok()
+            && ask[0].revents().is_some_and(|found| found.intersects(gone))
     }
 }
 
@@ -231,7 +243,7 @@ async fn write_release(manifest: Digest, verbs: &dyn Privileged, to: &mut Caller
     let (progress, mut told) = mpsc::channel(4);
     let verb = verbs.write_release(manifest, progress);
     tokio::pin!(verb);
-    let mut alive = interval(ALIVE);
+    let (mut alive, mut look) = (interval(ALIVE), interval(LOOK));
     alive.tick().await;
     loop {
         let told = tokio::select! {
@@ -239,6 +251,12 @@ async fn write_release(manifest: Digest, verbs: &dyn Privileged, to: &mut Caller
             answer = &mut verb => return Ok(os_line(answer)),
             Some((done, total)) = told.recv() => Told::Step { step: Step::Write, done, total },
             _ = alive.tick() => Told::Other(Progress::Alive),
+            _ = look.tick() => {
+                if to.hung_up() {
+                    return Err(Stop::Gone);
+                }
+                continue;
+            }
         };
         to.tell(&Line::Progress(told)).await.map_err(|_| Stop::Gone)?;
     }

@@ -12,8 +12,9 @@ use tokio::net::{UnixListener, UnixStream};
 use super::*;
 use crate::durable_file;
 use crate::handoff::fixture;
+use crate::install::{Installed, OsState};
 use crate::paths::Paths;
-use crate::privileged::{FirstbootRunner, InProcess, Privileged};
+use crate::privileged::{FirstbootRunner, InProcess, OsAnswer, Privileged};
 
 const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -238,23 +239,23 @@ impl Privileged for Endless {
     fn reboot(&self) -> crate::privileged::Answer<'_, ()> {
         Box::pin(std::future::pending())
     }
-    fn probe_os(&self) -> crate::privileged::OsAnswer<'_, crate::install::OsState> {
+    fn probe_os(&self) -> OsAnswer<'_, OsState> {
         Box::pin(std::future::pending())
     }
     fn write_release<'a>(
         &'a self,
-        _: crate::upgrade::Digest,
+        _: Digest,
         _: tokio::sync::mpsc::Sender<(u64, u64)>,
-    ) -> crate::privileged::OsAnswer<'a, crate::install::Installed> {
+    ) -> OsAnswer<'a, Installed> {
         Box::pin(std::future::pending())
     }
-    fn arm_release(&self, _: crate::upgrade::Digest) -> crate::privileged::OsAnswer<'_, ()> {
+    fn arm_release(&self, _: Digest) -> OsAnswer<'_, ()> {
         Box::pin(std::future::pending())
     }
-    fn disarm_release(&self) -> crate::privileged::OsAnswer<'_, ()> {
+    fn disarm_release(&self) -> OsAnswer<'_, ()> {
         Box::pin(std::future::pending())
     }
-    fn bless(&self) -> crate::privileged::OsAnswer<'_, ()> {
+    fn bless(&self) -> OsAnswer<'_, ()> {
         Box::pin(std::future::pending())
     }
 }
@@ -270,13 +271,54 @@ async fn ask_endless(request: String) -> (Served, UnixStream) {
 
 #[tokio::test(start_paused = true)]
 async fn a_verb_that_hangs_is_told_by_its_name_and_frees_its_connection() {
-    let (served, mut ours) = ask_endless("{\"v\":1,\"verb\":\"probe\",\"args\":{\"what\":\"machine\"}}\n".to_owned()).await;
+    let (served, mut ours) =
+        ask_endless("{\"v\":1,\"verb\":\"probe\",\"args\":{\"what\":\"machine\"}}\n".to_owned()).await;
     assert!(matches!(served, Served::Answered), "{served:?}");
     let mut answer = String::new();
     ours.read_to_string(&mut answer).await.unwrap();
     let answer: Value = serde_json::from_str(&answer).unwrap();
     let detail = answer["error"]["detail"].as_str().unwrap();
     assert_eq!(detail, "probe did not end within 80 s: a disk or systemd does not answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verb_about_the_os_that_hangs_is_told_as_trouble_of_the_helper() {
+    let (_, mut ours) = ask_endless("{\"v\":1,\"verb\":\"bless\"}\n".to_owned()).await;
+    let mut answer = String::new();
+    ours.read_to_string(&mut answer).await.unwrap();
+    let Line::Error(refusal) = serde_json::from_str(&answer).unwrap() else { panic!("{answer}") };
+    let fault = refusal.into_upgrade_fault();
+    let what =
+        "The privileged helper failed: bless did not end within 80 s: a disk or systemd does not answer.";
+    assert_eq!((fault.code, fault.what.as_str()), (UpgradeCode::Helper, what));
+    assert_eq!(fault.todo, "Look at: journalctl -u stratum-join");
+}
+
+#[test]
+fn an_error_about_the_os_keeps_its_code_and_is_cleaned_once_more() {
+    let read = |text: &str| match serde_json::from_str(text).unwrap() {
+        Line::Error(refusal) => refusal.into_upgrade_fault(),
+        _ => panic!("{text}"),
+    };
+    let fault = read(r#"{"error":{"code":"HASH","detail":"a\u001b[2Jb\u202e.","todo":"c\u0007d."}}"#);
+    assert_eq!((fault.code, fault.what.as_str(), fault.todo.as_str()), (UpgradeCode::Hash, "ab.", "cd."));
+    let fault = read(r#"{"error":{"code":"BAD_REQUEST","detail":"there is no verb \"x\""}}"#);
+    assert_eq!(fault.what, "The privileged helper failed: there is no verb \"x\".");
+    let written =
+        serde_json::to_string(&Line::Error(Refusal::of_upgrade(&UpgradeFault::busy("it")))).unwrap();
+    let expected = r#"{"error":{"code":"BUSY","detail":"Another install is at work: it.","todo":"Wait until it has ended."}}"#;
+    assert_eq!(written, expected);
+}
+
+#[test]
+fn what_a_write_tells_is_its_step_and_its_bytes() {
+    let line = Line::Progress(Told::Step { step: Step::Write, done: 1, total: 2 });
+    let text = serde_json::to_string(&line).unwrap();
+    assert_eq!(text, r#"{"progress":{"step":"write","done":1,"total":2}}"#);
+    let again = serde_json::from_str(&text).unwrap();
+    assert!(matches!(again, Line::Progress(Told::Step { step: Step::Write, done: 1, total: 2 })));
+    let alive = serde_json::from_str(r#"{"progress":"alive"}"#).unwrap();
+    assert!(matches!(alive, Line::Progress(Told::Other(Progress::Alive))));
 }
 
 #[tokio::test(start_paused = true)]
