@@ -2,6 +2,8 @@
 //!
 //! As tests.rs this file is two modules: the verbs done here, and asked for through the helper's socket.
 
+#![allow(clippy::disallowed_methods, reason = "tests; their files need not survive a power cut")]
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -793,6 +795,7 @@ async fn a_second_install_at_once_is_told_that_there_is_one() {
 }
 
 #[tokio::test]
+#[expect(clippy::await_holding_lock, reason = "the write's own thread waits for it, not this one")]
 async fn a_write_that_nobody_waits_for_any_more_ends_before_its_next_chunk() {
     let mut machine = Machine::new();
     let manifest = machine.staged(&release("0.7.0", 70));
@@ -828,7 +831,6 @@ async fn a_write_that_nobody_waits_for_any_more_ends_before_its_next_chunk() {
 /// Not a test: the process that the test below kills. It installs, or confirms what is on trial, and does nothing without its variable.
 #[tokio::test]
 async fn installing_process() {
-    #[expect(clippy::disallowed_methods, reason = "how the test below tells its child what to do")]
     let Ok(told) = std::env::var(INSTALLER) else { return };
     let [root, boot, manifest] = told.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let runner = FirstbootRunner::Command { program: "/no/such".into() };
