@@ -69,14 +69,14 @@ fn start(root: &Path, outcome: Outcome) -> Result<Boot, UpgradeFault> {
     }
     let chosen = entry::next(&entries).ok_or_else(|| UpgradeFault::helper("there is nothing to start"))?;
     let started = Entry { count: chosen.count.map(entry::Count::started), ..chosen.clone() };
-    let dir = machine.at("entries");
+    let dir = machine.file("entries");
     if started != *chosen {
         std::fs::rename(dir.join(chosen.file()), dir.join(started.file()))
             .map_err(|error| super::wrong(&dir, &error))?;
     }
     let came = started.count.is_none() || outcome != Outcome::Panics;
     machine.note(json!({"boot": started.slot, "entry": started.file(), "came": came}))?;
-    durable_file::remove(&machine.at("restart-requested"), "restart-clear")
+    durable_file::remove(&machine.file("restart-requested"), "restart-clear")
         .map_err(|error| crate::install::disk_fault(&error))?;
     if came {
         let os_release = machine.small(&format!("slot-{}.os-release", started.slot.letter()))?;

@@ -107,19 +107,19 @@ impl Recorded {
     /// What a machine does when it restarts, but for restarting.
     pub fn request_restart(&self) -> Result<(), UpgradeFault> {
         self.note(json!({"call": "reboot"}))?;
-        let path = self.at("restart-requested");
+        let path = self.file("restart-requested");
         durable_file::write(&path, self.boot_id.as_bytes(), 0o644, "restart-request")
             .map_err(|e| disk_fault(&e))
     }
 
     // --- private ---
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn file(&self, name: &str) -> PathBuf {
         self.paths.os_recorded().join(name)
     }
 
     fn entries(&self) -> Result<Vec<Entry>, UpgradeFault> {
-        entry::list(&self.at("entries"))
+        entry::list(&self.file("entries"))
     }
 
     fn last_start(&self) -> Result<LastStart, UpgradeFault> {
@@ -130,7 +130,7 @@ impl Recorded {
     }
 
     fn small(&self, name: &str) -> Result<Option<Vec<u8>>, UpgradeFault> {
-        durable_file::read_own(&self.at(name), MAX).map_err(|error| disk_fault(&error))
+        durable_file::read_own(&self.file(name), MAX).map_err(|error| disk_fault(&error))
     }
 
     /// As [`Recorded::small`], of text.
@@ -140,7 +140,7 @@ impl Recorded {
     }
 
     fn store(&self, name: &str, bytes: &[u8]) -> Result<(), UpgradeFault> {
-        durable_file::write(&self.at(name), bytes, 0o644, "recorded-write").map_err(|e| disk_fault(&e))
+        durable_file::write(&self.file(name), bytes, 0o644, "recorded-write").map_err(|e| disk_fault(&e))
     }
 
     fn os(&self) -> Result<RunningOs, UpgradeFault> {
@@ -149,7 +149,7 @@ impl Recorded {
 
     /// The slots as the installer of the ISO left them, once.
     fn factory(&self) -> Result<LastStart, UpgradeFault> {
-        for dir in [self.paths.os_recorded(), self.at("entries"), self.at("esp")] {
+        for dir in [self.paths.os_recorded(), self.file("entries"), self.file("esp")] {
             durable_file::make_dir(&dir, 0o755).map_err(|error| disk_fault(&error))?;
         }
         let start = self.last_start()?;
@@ -210,7 +210,7 @@ impl Recorded {
 
     fn slot(&self, slot: Slot) -> Target {
         let letter = slot.letter();
-        Target::new(self.at(&format!("slot-{letter}.img")), format!("slot {letter}"), self.trouble.clone())
+        Target::new(self.file(&format!("slot-{letter}.img")), format!("slot {letter}"), self.trouble.clone())
     }
 
     /// The slot that may be written: never that of an OS that may still be needed.
@@ -226,7 +226,7 @@ impl Recorded {
 
     fn remove_entries(&self, which: impl Fn(&Entry) -> bool) -> Result<(), UpgradeFault> {
         for entry in self.entries()?.iter().filter(|entry| which(entry)) {
-            let path = self.at("entries").join(entry.file());
+            let path = self.file("entries").join(entry.file());
             durable_file::remove(&path, "entry-remove").map_err(|error| disk_fault(&error))?;
         }
         Ok(())
@@ -269,7 +269,7 @@ impl Recorded {
         self.sysexts(manifest, slot, files, &mut meter)?;
         for (kind, file) in boot_files(manifest, ab) {
             let name = entry::boot_file(kind, &file.sha256).replacen("/stratum/", "esp/", 1);
-            let place = Target::new(self.at(&name), "the boot partition", self.trouble.clone());
+            let place = Target::new(self.file(&name), "the boot partition", self.trouble.clone());
             place.place(file, files, &mut meter)?;
         }
         let os_release = new_os_release(&self.os_release()?, manifest);
@@ -353,7 +353,7 @@ impl Recorded {
         self.remove_entries(|other| *other != entry && (other.slot == slot || other.release == *version))?;
         let digests: Vec<_> = boot_files(manifest, ab).map(|(kind, file)| (kind, file.sha256)).collect();
         let text = entry::text(version, slot, Some(ab), &digests);
-        let path = self.at("entries").join(entry.file());
+        let path = self.file("entries").join(entry.file());
         durable_file::write(&path, text.as_bytes(), 0o644, "entry-write").map_err(|error| disk_fault(&error))
     }
 
@@ -384,7 +384,7 @@ impl Recorded {
             point("bless", When::Before);
             self.remove_entries(|other| other.slot == start.slot && other != tried)?;
             point("bless", When::During);
-            let dir = self.at("entries");
+            let dir = self.file("entries");
             let good = Entry { count: None, ..tried.clone() };
             std::fs::rename(dir.join(tried.file()), dir.join(good.file()))
                 .and_then(|()| std::fs::File::open(&dir)?.sync_all())
