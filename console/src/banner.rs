@@ -113,7 +113,7 @@ fn rows(s: &Snapshot, screen: StatusScreen) -> Option<Vec<String>> {
         out.push(row(&identity.join("  ")));
     }
     if stopped {
-        out.push(row("journalctl -u stratum-join -b"));
+        out.push(row(facts::gone_command(s)));
         return Some(out);
     }
     match s.state {
@@ -153,7 +153,7 @@ fn rows(s: &Snapshot, screen: StatusScreen) -> Option<Vec<String>> {
 /// What is going on. `word` gives our own words their case; names and numbers keep theirs.
 fn first_row(s: &Snapshot, word: fn(&str) -> String) -> String {
     if s.agent.exit.is_some() && s.state != State::Joined {
-        let how = facts::exit_words(s).unwrap_or_default();
+        let how = facts::exit_words(s).map(|how| format!(" ({how})")).unwrap_or_default();
         let at = s
             .written_at
             .as_str()
@@ -162,7 +162,7 @@ fn first_row(s: &Snapshot, word: fn(&str) -> String) -> String {
             .map(|at| format!(" at {at}"))
             .unwrap_or_default();
         let last = facts::headline(s, &s.written()).text.to_lowercase();
-        let text = |at: &str| ascii(&format!("{} ({how}){at}. Last: {last}", word("agent stopped")));
+        let text = |at: &str| ascii(&format!("{}{how}{at}. Last: {last}", word("agent stopped")));
         // The last state is worth more than the time, which stands in the stamp as well.
         let whole = text(&at);
         return if whole.len() > WIDTH - 15 { text("") } else { whole };

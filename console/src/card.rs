@@ -29,12 +29,8 @@ pub fn card(s: &Snapshot, liveness: Liveness, now: Now, keys: Option<&str>) -> S
     match liveness {
         Liveness::Gone => {
             let how = facts::exit_words(s).map(|how| format!(" ({how})")).unwrap_or_default();
-            value(
-                &mut rows,
-                "STATE",
-                &format!("THE JOIN AGENT DOES NOT ANSWER{how}, last update {age} ago"),
-                2,
-            );
+            let gone = facts::gone(s);
+            value(&mut rows, "STATE", &format!("{gone}{how}, last update {age} ago"), 2);
             value(&mut rows, "LAST", &format!("{state} <- may be out of date"), 2);
         }
         Liveness::Late => value(&mut rows, "STATE", &format!("{state} (last update {age} ago)"), 2),
@@ -76,7 +72,7 @@ pub fn card(s: &Snapshot, liveness: Liveness, now: Now, keys: Option<&str>) -> S
     }
     let mut label = "DO";
     let advice = match liveness {
-        Liveness::Gone => vec!["journalctl -u stratum-join -b".into()],
+        Liveness::Gone => vec![facts::gone_command(s).into()],
         _ if facts::wants_new_code(s) => facts::remarks(s).into_iter().chain(facts::new_code(s)).collect(),
         _ => facts::advice(s),
     };
@@ -124,7 +120,7 @@ pub fn card_of(s: &Snapshot, view: &View) -> String {
 pub fn line(s: &Snapshot, liveness: Liveness, now: Now) -> String {
     let time = clock::date_time(now.wall);
     let text = match liveness {
-        Liveness::Gone => "THE JOIN AGENT DOES NOT ANSWER".into(),
+        Liveness::Gone => facts::gone(s).into(),
         _ => facts::headline(s, &now).text,
     };
     let step = match facts::current_step(s).filter(|_| s.state.changes_machine()) {

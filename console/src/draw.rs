@@ -18,6 +18,10 @@ pub const FALLBACK: (u16, u16) = (80, 24);
 /// Larger terminals are drawn in their upper left corner.
 const LARGEST: (u16, u16) = (500, 200);
 
+/// Sentences are no wider than this on larger terminals: what stands a hand's breadth away from what it belongs to is not read with it,
+/// and a viewer's window often shows only the left part. The log keeps all there is.
+const WIDEST: usize = 96;
+
 /// How much fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -93,30 +97,31 @@ pub(crate) fn code_position(buffer: &Buffer, snapshot: &Snapshot) -> Option<(u16
 
 fn full(canvas: &mut Canvas, s: &Snapshot, view: &View) {
     let (cols, rows) = (canvas.cols, canvas.rows);
-    let width = cols - 4;
+    let whole = cols - 4;
+    let width = whole.min(WIDEST);
     // Rows are counted from 0 here: frame on 0 and rows - 2, identity on the three rows above the latter.
     let identity = rows - 5;
     let main = |page: &Page| if page.state.is_some() { 4 } else { 1 };
     let mut page = screen::page(s, view, width, identity - 4);
     let top = main(&page);
     if top == 1 {
-        page = screen::page(s, view, width, identity - 1 - usize::from(page.footer.is_some()));
+        page = screen::page(s, view, whole, identity - 1 - usize::from(page.footer.is_some()));
     }
     canvas.frame(rows - 1, &title(&page, view, s));
     if let Some((tag, state, fact)) = &page.state {
         canvas.state(2, 2, width, *tag, state, &fact.long, fact.alarm);
     }
     let end = identity - usize::from(page.footer.is_some());
-    canvas.body(2, top, end, width, &page, view);
+    canvas.body(2, top, end, whole, &page, view);
     if let Some(footer) = &page.footer {
-        canvas.row(2, identity - 1, width, footer);
+        canvas.row(2, identity - 1, whole, footer);
     }
     if let Some(row) = screen::overlay(s, view, &page, width) {
         canvas.clear(1, identity - 2, cols - 2);
         canvas.row(2, identity - 2, width, &row);
     }
     for (offset, text) in identity_rows(s, view, width).iter().enumerate() {
-        canvas.put(2, identity + offset, text, Style::new());
+        canvas.put(2, identity + offset, text, identity_style(offset));
     }
     canvas.put(0, rows - 1, &keys(&page, view, cols), Style::new());
 }
@@ -155,7 +160,7 @@ fn plain(canvas: &mut Canvas, s: &Snapshot, view: &View) {
         canvas.row(0, end - 1, cols, &row);
     }
     for (offset, text) in two_identity_rows(s, view, cols).iter().enumerate() {
-        canvas.put(0, identity + offset, text, Style::new());
+        canvas.put(0, identity + offset, text, identity_style(offset));
     }
     canvas.put(0, rows - 1, &keys(&page, view, cols), Style::new());
 }
@@ -201,7 +206,7 @@ fn small(canvas: &mut Canvas, s: &Snapshot, view: &View) {
         let body = small_body(s, view, width, identity.saturating_sub(top));
         canvas.body(2, top, identity, width, &Page { body, ..page.shallow() }, view);
     }
-    canvas.put(2, identity, &short_identity(s, width), Style::new());
+    canvas.put(2, identity, &short_identity(s, width), identity_style(0));
     let keys = match (screen::overlay(s, view, &page, cols - 3), &view.notice) {
         (Some(row), None) => format!(" {}", row.shown()),
         _ => keys(&page, view, cols),
@@ -250,7 +255,7 @@ fn tiny(canvas: &mut Canvas, s: &Snapshot, view: &View) {
     let state = match (&view.feed, view.liveness) {
         (Feed::NotYet { .. }, _) => "the join agent is not up yet".into(),
         (Feed::Unreadable(_), _) => "the state cannot be read".into(),
-        (Feed::Live, Liveness::Gone) => "THE AGENT DOES NOT ANSWER".into(),
+        (Feed::Live, Liveness::Gone) => facts::gone(s).replace("JOIN ", ""),
         (Feed::Live, Liveness::Late) => format!("{} (old)", s.headline.ascii()),
         _ => s.headline.ascii(),
     };
@@ -363,6 +368,11 @@ fn identity_row(label: &str, left: &[String], right: &str, width: usize) -> Stri
     two_sided(&format!("{label}{alone}"), right, width)
 }
 
+/// Name and serial number are what a person looks for who stands before a row of machines: as bright as the state and the code.
+fn identity_style(row: usize) -> Style {
+    if row == 0 { bold() } else { Style::new() }
+}
+
 /// The same three rows on every full screen.
 fn identity_rows(s: &Snapshot, view: &View, width: usize) -> [String; 3] {
     let release = format!("release {}", facts::or_unknown(&s.machine.release));
@@ -410,7 +420,7 @@ fn short_advice(s: &Snapshot, view: &View) -> Vec<String> {
     if view.feed == Feed::Live && view.liveness == Liveness::Gone {
         let last = facts::headline(s, &view.now).text;
         let last = facts::own_part(&last).0;
-        return vec![format!("Last: {last} (may be out of date)"), "journalctl -u stratum-join -b".into()];
+        return vec![format!("Last: {last} (may be out of date)"), facts::gone_command(s).into()];
     }
     match view.feed {
         Feed::NotYet { .. } | Feed::Unreadable(_) => screen::wait_for_agent().map(String::from).to_vec(),

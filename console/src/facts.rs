@@ -412,9 +412,24 @@ pub(crate) fn fingerprint(hex: &str) -> String {
         .join(":")
 }
 
-/// How the agent ended, `signal SEGV` or `exit-code 1`.
+/// True when the agent ended without a failure before the machine is a member: somebody stopped it, and systemd does not start it again.
+pub(crate) fn was_stopped(s: &Snapshot) -> bool {
+    s.state != State::Joined && s.agent.exit.as_ref().is_some_and(|exit| exit.result.as_str() == "success")
+}
+
+/// The headline of an agent that is no more.
+pub(crate) fn gone(s: &Snapshot) -> &'static str {
+    if was_stopped(s) { "THE JOIN AGENT WAS STOPPED" } else { "THE JOIN AGENT DOES NOT ANSWER" }
+}
+
+/// What to run about it: why a failure happened is in the journal, why somebody stopped it is not.
+pub(crate) fn gone_command(s: &Snapshot) -> &'static str {
+    if was_stopped(s) { "systemctl start stratum-join" } else { "journalctl -u stratum-join -b" }
+}
+
+/// How the agent failed, `signal SEGV` or `exit code 1`; nothing of one that was stopped.
 pub(crate) fn exit_words(s: &Snapshot) -> Option<String> {
-    let exit = s.agent.exit.as_ref()?;
+    let exit = s.agent.exit.as_ref().filter(|_| !was_stopped(s))?;
     Some(match (exit.result.as_str(), exit.status.as_str()) {
         (result, "") => ascii(result),
         ("exit-code", status) => format!("exit code {}", ascii(status)),

@@ -24,7 +24,7 @@ pub(crate) fn advice_or_default(s: &Snapshot) -> Vec<String> {
 
 /// True for a line of advice that is a command.
 pub(crate) fn is_command(line: &str) -> bool {
-    ["stratum-installer ", "stratumctl ", "stratum-join ", "journalctl "]
+    ["stratum-installer ", "stratumctl ", "stratum-join ", "journalctl ", "systemctl "]
         .iter()
         .any(|start| line.starts_with(start))
 }

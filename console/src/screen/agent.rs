@@ -7,6 +7,9 @@ const STARTS_WITHIN_MS: u64 = 60_000;
 /// Column of the text behind `Unit`, `Last`, `Do`.
 const LABEL: usize = 10;
 
+/// Rows of each of its last words.
+const LOG_ROWS: usize = 3;
+
 /// What to do about an agent that is not up yet, where there is little room.
 pub(crate) fn wait_for_agent() -> [&'static str; 3] {
     [
@@ -38,22 +41,28 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
                 s.pairing_code.as_ref().map(|code| format!(", pairing code {code}")).unwrap_or_default();
             last_row(&mut body, &format!("{last}{code}"), width);
             let age = clock::hms(s.age_ms(view.now.boot_ms));
-            (Tag::Trouble, "THE JOIN AGENT DOES NOT ANSWER", format!("last update {age} ago"))
+            // What systemd starts again is trouble; what somebody stopped waits for a person.
+            let tag = if facts::was_stopped(s) { Tag::Stopped } else { Tag::Trouble };
+            (tag, facts::gone(s), format!("last update {age} ago"))
         }
     };
     body.blank();
-    let [patience, _, command] = wait_for_agent();
-    let patience = if matches!(view.feed, Feed::NotYet { .. }) {
-        patience
-    } else {
-        "Usually nothing: it is started again by itself."
+    let [patience, _, look] = wait_for_agent();
+    let (patience, else_do, command) = match view.feed {
+        Feed::NotYet { .. } => (patience, "If it stays for 5 minutes", look),
+        Feed::Live if facts::was_stopped(s) => {
+            ("It does not start again by itself before the next boot.", "To start it", facts::gone_command(s))
+        }
+        _ => ("Usually nothing: it is started again by itself.", "If it stays for 5 minutes", look),
     };
     body.labelled("Do", LABEL, patience);
-    body.labelled("", LABEL, &format!("If it stays for 5 minutes: {}", page::login_then(view)));
+    body.labelled("", LABEL, &format!("{else_do}: {}", page::login_then(view)));
     body.command(8, command);
     body.blank();
     for line in s.log.iter().rev().take(2).rev() {
-        body.push(Row::text(crate::layout::cut(&format!("  {}", side::log_line(line)), width)));
+        for (_, text) in side::wrapped(0, line, width.saturating_sub(2)).iter().take(LOG_ROWS) {
+            body.push(Row::text(format!("  {text}")));
+        }
     }
     let mut page = Page::main(s, view, body);
     let keys = if view.feed == Feed::Live { page.keys } else { format!(" [R]edraw  {}", page::leave(view)) };
@@ -88,6 +97,7 @@ fn unit(s: &Snapshot, view: &View) -> String {
         n => format!(", restart {n}"),
     };
     match facts::exit_words(s) {
+        None if facts::was_stopped(s) => "stratum-join.service was stopped".into(),
         Some(how) => format!("stratum-join.service ended: {how}{restarts}"),
         None if !view.agent_alive => {
             format!("stratum-join.service: process {} is no more{restarts}", s.agent.pid)

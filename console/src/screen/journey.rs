@@ -116,7 +116,7 @@ pub(super) fn upgrading(s: &Snapshot, view: &View, width: usize, room: usize) ->
     body.prose(
         0,
         &format!(
-            "Pairing code{code} stays the same after the restart. It cannot be approved until the upgrade is done. No action needed."
+            "Pairing code{code} stays the same after the restart. This machine can be approved when the upgrade is done. No action needed."
         ),
     );
     Page::main(s, view, body)

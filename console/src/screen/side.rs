@@ -38,7 +38,7 @@ pub(super) fn log(s: &Snapshot, view: &View, width: usize, room: usize) -> Page 
 }
 
 /// The rows of line `n`, under its text rather than under its time.
-fn wrapped(n: usize, line: &LogLine, width: usize) -> Vec<(usize, String)> {
+pub(super) fn wrapped(n: usize, line: &LogLine, width: usize) -> Vec<(usize, String)> {
     let text = log_line(line);
     if text.len() <= width {
         return vec![(n, text)];
@@ -102,8 +102,9 @@ pub(super) fn details(s: &Snapshot, view: &View, width: usize) -> Page {
     put(&mut body, "Agent", format!("{agent:<37}{clock}"));
     body.blank();
     let maker = facts::maker(s);
-    let chassis =
-        [maker, format!("serial {}", facts::or_unknown(&s.machine.serial)), s.hardware.chassis.ascii()];
+    // An agent that knows nothing of the firmware names the maker there.
+    let firmware = Some(s.hardware.chassis.ascii()).filter(|text| *text != maker).unwrap_or_default();
+    let chassis = [maker, format!("serial {}", facts::or_unknown(&s.machine.serial)), firmware];
     let chassis: Vec<String> = chassis.into_iter().filter(|part| !part.is_empty()).collect();
     put(&mut body, "Chassis", chassis.join(", "));
     put(&mut body, "CPU", s.hardware.cpu.ascii());

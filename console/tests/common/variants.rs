@@ -323,6 +323,9 @@ fn agent() -> Vec<Picture> {
         view.agent_alive = false;
     }));
     let mut s = pending();
+    s.agent.exit = Some(AgentExit { result: "success".into(), code: "killed".into(), status: "TERM".into() });
+    out.push(Picture::new("S14-stopped", "the agent was stopped by somebody", s, now));
+    let mut s = pending();
     s.written_mono -= 41_000;
     out.push(
         Picture::new("S14-hangs", "the agent's process is there and writes nothing", s, now)

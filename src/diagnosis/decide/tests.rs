@@ -122,6 +122,9 @@ fn a_card_without_a_cable_is_the_cause_only_when_the_way_leads_through_it() {
     // A bond and its members: one cable is enough, and none is named together.
     facts.nics = Some(vec![dark.clone(), NicFact { index: 3, name: Safe::clean("eno3"), ..dark.clone() }]);
     assert_eq!(cause(&facts).1, "no cable on any of: eno2, eno3");
+    facts.nics = Some(vec![dark.clone()]);
+    facts.way = None;
+    assert_eq!(cause(&facts).1, "no cable on eno2");
     let off = NicFact { up: false, ..dark };
     facts.nics = Some(vec![off]);
     assert_eq!(cause(&facts).1, "every network card is switched off: eno2");

@@ -48,9 +48,13 @@ pub(super) fn link(facts: &Facts) -> Option<Row> {
         ),
         (_, None) => {
             let dark: Vec<&NicFact> = counted.into_iter().filter(|nic| nic.up).collect();
+            let which = match dark[..] {
+                [only] => format!("no cable on {}", only.name),
+                _ => format!("no cable on any of: {}", names(&dark)),
+            };
             Row::failed(
                 name,
-                format!("no cable on any of: {}", names(&dark)),
+                which,
                 &["The cable, the module at either end, and whether the switch port is on."],
             )
         }

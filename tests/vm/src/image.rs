@@ -1,6 +1,6 @@
 //! The Debian that every machine starts from: made once by `mmdebstrap` with the packages of `image/packages.txt` (and, for machines with
-//! many disks, of `image/packages-storage.txt`, or to measure, of `image/packages-measure.txt`), kept as a tar below the target directory
-//! under a name that changes with the recipe.
+//! many disks, of `image/packages-storage.txt`, for Debian's own font, of `image/packages-fonts.txt`, or to measure, of
+//! `image/packages-measure.txt`), kept as a tar below the target directory under a name that changes with the recipe.
 //!
 //! Needs root. Takes its packages from where this machine takes its own: no address of an archive is written anywhere here.
 
@@ -16,6 +16,7 @@ use crate::artefacts::write;
 /// Debian 12.
 const SUITE: &str = "bookworm";
 const PACKAGES: &str = include_str!("../image/packages.txt");
+const FONTS: &str = include_str!("../image/packages-fonts.txt");
 const STORAGE: &str = include_str!("../image/packages-storage.txt");
 const MEASURE: &str = include_str!("../image/packages-measure.txt");
 const INITRAMFS: &str = include_str!("../image/initramfs.conf");
@@ -34,6 +35,8 @@ pub enum Image {
     Plain,
     /// That, and what puts disks together: RAID, LVM, encryption, multipath.
     Storage,
+    /// Or what sets Debian's own font on a console.
+    Fonts,
     /// Or what measures the hardware probe, and what it is compared with.
     Measure,
 }
@@ -69,6 +72,7 @@ impl Image {
         match self {
             Self::Plain => vec![PACKAGES],
             Self::Storage => vec![PACKAGES, STORAGE],
+            Self::Fonts => vec![PACKAGES, FONTS],
             Self::Measure => vec![PACKAGES, MEASURE],
         }
     }
@@ -177,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_package_says_why_it_is_there() {
-        let lines = [PACKAGES, STORAGE, MEASURE]
+        let lines = [PACKAGES, STORAGE, FONTS, MEASURE]
             .into_iter()
             .flat_map(str::lines)
             .filter(|line| !line.starts_with('#'));

@@ -9,6 +9,9 @@ pub struct Picture {
     points: Vec<u8>,
 }
 
+/// Which points of a cell have another colour than its ground, whatever the two colours are.
+pub type Shape = Vec<bool>;
+
 // === impl Picture ===
 
 impl Picture {
@@ -47,6 +50,18 @@ impl Picture {
         }
         sum as f64 / (w * h * 3 * 255).max(1) as f64
     }
+
+    /// What is drawn in a cell of a terminal of this size. Its ground is the colour of its first point: no letter begins there, and
+    /// of a line that does, the shape is another one all the same.
+    pub fn shape(&self, (columns, rows): (usize, usize), (column, row): (usize, usize)) -> Shape {
+        let (w, h) = (self.width / columns.max(1), self.height / rows.max(1));
+        let points = (row * h..(row + 1) * h).flat_map(|y| {
+            let from = (y * self.width + column * w) * 3;
+            self.points.get(from..from + w * 3).unwrap_or_default().chunks(3)
+        });
+        let points: Vec<&[u8]> = points.collect();
+        points.iter().map(|point| points.first() != Some(point)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +77,15 @@ mod tests {
         let picture = Picture::of_ppm(&ppm).unwrap();
         assert!((picture.brightness((2, 1), (0, 0)) - 1.0).abs() < 0.01);
         assert!(picture.brightness((2, 1), (1, 0)) < 0.01);
+    }
+
+    #[test]
+    fn a_shape_is_the_same_in_reverse() {
+        let mut ppm = b"P6\n4 1\n255\n".to_vec();
+        ppm.extend([0, 0, 0, 255, 0, 0, 170, 170, 170, 0, 0, 0]);
+        let picture = Picture::of_ppm(&ppm).unwrap();
+        assert_eq!(picture.shape((2, 1), (0, 0)), [false, true]);
+        assert_eq!(picture.shape((2, 1), (0, 0)), picture.shape((2, 1), (1, 0)));
     }
 
     #[test]

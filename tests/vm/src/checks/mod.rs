@@ -1,6 +1,7 @@
 //! What must hold inside the machine, whatever the story: privileges, units, files, listeners. Read from the machine itself.
 
 mod files;
+mod font;
 mod privileges;
 mod screen;
 mod units;
@@ -9,7 +10,8 @@ use anyhow::{Result, ensure};
 
 use crate::vm::Vm;
 
-pub use screen::shows_the_big_code;
+pub use font::{Font, Looks};
+pub use screen::{frame_is_whole, shows_the_big_code, still};
 
 /// Everything that can be seen while the agent waits for an approval.
 pub fn while_it_waits(vm: &mut Vm) -> Result<()> {

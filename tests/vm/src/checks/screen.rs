@@ -36,7 +36,7 @@ pub fn shows_the_big_code(vm: &mut Vm, snapshot: &serde_json::Value) -> Result<(
 }
 
 /// All but the clocks in it.
-fn still(screen: &Screen) -> Vec<String> {
+pub fn still(screen: &Screen) -> Vec<String> {
     screen
         .rows
         .iter()
@@ -45,7 +45,7 @@ fn still(screen: &Screen) -> Vec<String> {
 }
 
 /// Whatever writes over the screen without knowing of it moves or breaks the frame.
-fn frame_is_whole(screen: &Screen) -> Result<()> {
+pub fn frame_is_whole(screen: &Screen) -> Result<()> {
     let (frame, keys) = screen.rows.split_at(screen.rows.len().saturating_sub(1));
     for (number, row) in frame.iter().enumerate() {
         let sides = if number == 0 {

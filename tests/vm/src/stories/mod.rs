@@ -9,6 +9,7 @@ mod no_network;
 mod package;
 mod power_cut;
 mod probe_cost;
+mod screens;
 mod sentences;
 mod wrong_code;
 
@@ -89,6 +90,13 @@ pub const STORIES: &[Story] = &[
         minutes: 5,
         image: Image::Storage,
         tell: hardware::tell,
+    },
+    Story {
+        name: "screens",
+        about: "each screen as a person sees it, in two fonts, with others writing to the terminal",
+        minutes: 5,
+        image: Image::Fonts,
+        tell: screens::tell,
     },
     Story {
         name: "boot",
