@@ -60,7 +60,7 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
     body.command(8, command);
     body.blank();
     for line in s.log.iter().rev().take(2).rev() {
-        for (_, text) in side::wrapped(0, line, width.saturating_sub(2)).iter().take(LOG_ROWS) {
+        for (_, text) in side::wrapped(0, line, width.saturating_sub(2), LOG_ROWS) {
             body.push(Row::text(format!("  {text}")));
         }
     }

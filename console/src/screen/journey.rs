@@ -168,7 +168,7 @@ pub(super) fn installing(s: &Snapshot, view: &View, width: usize, room: usize) -
     if let Some(message) = &s.last_message {
         body.blank();
         let age = clock::short(view.now.since(message.at_mono));
-        body.foreign(&format!("Last message {age} ago"), 25, message.text.as_str());
+        body.foreign(&format!("Last message {age} ago"), 25, without_time(message.text.as_str()));
     }
     Page::main(s, view, body)
 }
@@ -214,6 +214,14 @@ pub(super) fn unknown(s: &Snapshot, view: &View, width: usize) -> Page {
 }
 
 // === private ===
+
+/// A line of a log without the instant it begins with: how long ago that was stands before it.
+fn without_time(line: &str) -> &str {
+    match line.split_once(' ') {
+        Some((first, rest)) if first.parse::<jiff::Timestamp>().is_ok() => rest.trim_start(),
+        _ => line,
+    }
+}
 
 pub(super) fn tag(status: StepStatus) -> Tag {
     match status {

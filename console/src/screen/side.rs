@@ -6,6 +6,8 @@ use crate::snapshot::{Disk, Level, Link, LogLine, Nic, Synced};
 
 /// Columns of a log line's time and level.
 const LOG_TEXT: usize = 15;
+/// Rows of one line, at most.
+const LINE_ROWS: usize = 8;
 /// Column of the values on the details screen.
 const VALUE: usize = 12;
 
@@ -13,7 +15,7 @@ const VALUE: usize = 12;
 pub(super) fn log(s: &Snapshot, view: &View, width: usize, room: usize) -> Page {
     let room = room.max(1);
     let rows: Vec<(usize, String)> =
-        (1..).zip(&s.log).flat_map(|(n, line)| wrapped(n, line, width)).collect();
+        (1..).zip(&s.log).flat_map(|(n, line)| wrapped(n, line, width, LINE_ROWS)).collect();
     let up = view.scroll.min(rows.len().saturating_sub(room));
     let end = rows.len() - up;
     let shown = &rows[end.saturating_sub(room)..end];
@@ -37,15 +39,15 @@ pub(super) fn log(s: &Snapshot, view: &View, width: usize, room: usize) -> Page 
     page
 }
 
-/// The rows of line `n`, under its text rather than under its time.
-pub(super) fn wrapped(n: usize, line: &LogLine, width: usize) -> Vec<(usize, String)> {
+/// The rows of line `n`, at most `most`, under its text rather than under its time.
+pub(super) fn wrapped(n: usize, line: &LogLine, width: usize, most: usize) -> Vec<(usize, String)> {
     let text = log_line(line);
     if text.len() <= width {
         return vec![(n, text)];
     }
     let (head, text) = text.split_at(LOG_TEXT.min(width / 2));
     let indent = head.len();
-    let parts = wrap(text, width.saturating_sub(indent), 8);
+    let parts = wrap(text, width.saturating_sub(indent), most);
     let row = |(index, part): (usize, &String)| {
         (n, if index == 0 { format!("{head}{part}") } else { format!("{:indent$}{part}", "") })
     };
@@ -99,7 +101,9 @@ pub(super) fn details(s: &Snapshot, view: &View, width: usize) -> Page {
     };
     let up = clock::hms(view.now.since(s.agent.started_mono));
     let agent = format!("{}, up {up}, restarts {}", s.agent.version.ascii(), s.agent.restarts);
-    put(&mut body, "Agent", format!("{agent:<37}{clock}"));
+    // Where both do not fit beside each other, the clock goes below.
+    let column = width.saturating_sub(VALUE + clock.len()).clamp(agent.len() + 2, 37.max(agent.len() + 2));
+    put(&mut body, "Agent", format!("{agent:<column$}{clock}"));
     body.blank();
     let maker = facts::maker(s);
     // An agent that knows nothing of the firmware names the maker there.

@@ -69,7 +69,7 @@ pub fn all() -> Vec<Picture> {
     s.phase = Phase::Install;
     s.steps = install_steps(4, Running);
     s.last_message = Some(LastMessage {
-        text: "patroni: replica is streaming, lag 412 MiB".into(),
+        text: "2026-11-29T11:09:31Z patroni: replica is streaming, lag 412 MiB".into(),
         at_mono: now.boot_ms - 2000,
     });
     out.push(Picture::new("S6", "installing", s, now));
