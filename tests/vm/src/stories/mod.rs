@@ -94,7 +94,7 @@ pub const STORIES: &[Story] = &[
     Story {
         name: "screens",
         about: "each screen as a person sees it, in two fonts, with others writing to the terminal",
-        minutes: 5,
+        minutes: 6,
         image: Image::Fonts,
         tell: screens::tell,
     },
