@@ -153,7 +153,7 @@ pub fn run(args: Args) -> ExitCode {
         Some(Ok(())) => report.good = true,
         Some(Err(fault)) => {
             report.verdict = fault.what.as_str().to_owned();
-            report.advice = Some(fault.todo.as_str().to_owned());
+            report.advice = Some(advice(&fault));
             report.code = Some(fault.code.as_str());
             report.exit = exit(fault.code);
         }
@@ -262,6 +262,11 @@ fn wanted(verified: &Verified, form: Option<FormArg>) -> Vec<FileEntry> {
 fn signers(verified: &Verified) -> String {
     let ids: Vec<String> = verified.signatures().iter().map(|(id, _)| id.to_string()).collect();
     ids.join(", ")
+}
+
+/// What you can do, where the setting of a joiner is an argument here.
+fn advice(fault: &UpgradeFault) -> String {
+    fault.todo.as_str().replace("`upgrade.mirror.caFile`", "`--ca FILE` (of a joiner: `upgrade.mirror.caFile`)")
 }
 
 fn local(what: String) -> UpgradeFault {

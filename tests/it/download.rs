@@ -2,6 +2,7 @@
 //! fault has a name.
 
 mod broken;
+mod catalogue;
 mod clock;
 mod command;
 mod cuts;

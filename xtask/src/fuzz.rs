@@ -69,7 +69,7 @@ pub(crate) fn all(
         }
         let mut command = Command::new(out.join(TRIPLE).join("release").join(target));
         command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={MAX_LEN}"));
-        command.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
+        command.args(["-timeout=10", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-print_final_stats=1"]);
         command.arg(format!("-artifact_prefix={}/", kept.display())).arg(&grown).arg(&kept);
         steps.check("fuzz", || {
             println!("{target}: {seconds} s");

@@ -5,6 +5,7 @@ use lab_founder::EvilMirror;
 use rustix::io::Errno;
 
 use super::*;
+use crate::durable_file::plain;
 use crate::upgrade::CHUNK;
 use crate::upgrade::Digest;
 use crate::upgrade::fault::Code;
@@ -71,6 +72,22 @@ fn a_read_only_file_system_ends_the_attempt_at_once() {
     assert_eq!(fault.code, Code::Io);
     assert!(fault.what.as_str().contains("the file system is read-only"), "{fault:?}");
     assert!(left && second.kept >= 2 * CHUNK, "{second:?}");
+}
+
+#[test]
+fn every_step_on_the_disk_with_every_error_of_it_is_named_and_leaves_nothing_in_the_way() {
+    for op in [Op::Create, Op::Allocate, Op::Write, Op::Sync, Op::Rename] {
+        for errno in [Errno::NOSPC, Errno::IO, Errno::ROFS, Errno::MFILE, Errno::ACCESS] {
+            let (first, second, _) = onto(&[(op, 1, errno), (op, 2, errno)]);
+            let fault = first.unwrap_err();
+            let code = if errno == Errno::NOSPC { Code::NoSpace } else { Code::Io };
+            assert_eq!(fault.code, code, "{op:?} {errno:?}: {fault:?}");
+            assert!(fault.what.as_str().ends_with(&format!(": {}.", plain(errno))), "{fault:?}");
+            assert!(fault.todo.as_str().ends_with('.'), "{fault:?}");
+            // The disk is well again: `onto` has compared every byte.
+            assert_eq!(second.done, SIZE as u64);
+        }
+    }
 }
 
 #[test]

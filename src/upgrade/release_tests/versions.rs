@@ -50,6 +50,8 @@ const TABLE: &[Row] = &[
     row(("0.7.0-rc.2", 71), ("0.7.0", 70), None, None, DOWN),
     // V5: fallen back to 0.6.0 after 0.7.0 was accepted once.
     row(("0.6.5", 65), ("0.6.0", 60), BLESSED_070, Some("0.6.5"), DOWN),
+    // The same under a sequence that was made up: name and sequence both count.
+    row(("0.6.5", 75), ("0.6.0", 60), BLESSED_070, Some("0.6.5"), DOWN),
     row(("0.7.0", 70), ("0.6.0", 60), BLESSED_070, Some("0.7.0"), None),
     row(("0.8.0", 65), ("0.6.0", 60), BLESSED_070, Some("0.8.0"), DOWN),
     row(("0.8.0", 80), ("0.6.0", 60), BLESSED_070, Some("0.8.0"), None),

@@ -70,6 +70,10 @@ impl Part {
         let file = match stage.open_own(&stage.parts, &name, OFlags::RDWR)? {
             Some(file) => file,
             None => {
+                #[cfg(test)]
+                stage
+                    .trouble(super::tests::Op::Create)
+                    .map_err(|errno| StageError::of("making", &name, errno))?;
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = rustix::fs::openat(&stage.parts, &name, flags, Mode::from_raw_mode(0o600))
                     .map_err(|errno| StageError::of("making", &name, errno))?;
@@ -120,6 +124,10 @@ impl Part {
     pub(super) fn seal(mut self, stage: &Stage) -> Result<(), PartError> {
         self.sync(stage)?;
         point("blob-finish", When::Before);
+        #[cfg(test)]
+        stage
+            .trouble(super::tests::Op::Rename)
+            .map_err(|errno| StageError::of("renaming", &self.name, errno))?;
         rustix::fs::renameat(&stage.parts, &self.name, &stage.blobs, &self.name)
             .map_err(|errno| StageError::of("renaming", &self.name, errno))?;
         point("blob-finish", When::During);

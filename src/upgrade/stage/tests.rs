@@ -8,11 +8,13 @@ use super::*;
 /// A step of a part that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::upgrade) enum Op {
+    Create,
     Allocate,
     Write,
     /// Behind the second chunk.
     LateWrite,
     Sync,
+    Rename,
 }
 
 /// A disk that fails as told: at the n-th such step (from 1) with this error. Says so itself: it is no real disk.

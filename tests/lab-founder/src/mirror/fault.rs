@@ -121,6 +121,11 @@ const NAMES: &[&str] = &[
     "later:SECONDS",
 ];
 
+/// The names of all faults, without their arguments.
+pub fn fault_names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().filter_map(|name| name.split([':', '[']).next())
+}
+
 // === impl Fault ===
 
 impl Fault {

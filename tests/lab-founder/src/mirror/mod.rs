@@ -24,7 +24,7 @@ use rustls::version::{TLS12, TLS13};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-pub use self::fault::{BadFault, Fault, MirrorFault};
+pub use self::fault::{BadFault, Fault, MirrorFault, fault_names};
 pub use self::run::Args;
 pub(crate) use self::serve::{open, parse_range};
 use crate::founder::lock;
