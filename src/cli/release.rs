@@ -266,7 +266,10 @@ fn signers(verified: &Verified) -> String {
 
 /// What you can do, where the setting of a joiner is an argument here.
 fn advice(fault: &UpgradeFault) -> String {
-    fault.todo.as_str().replace("`upgrade.mirror.caFile`", "`--ca FILE` (of a joiner: `upgrade.mirror.caFile`)")
+    fault
+        .todo
+        .as_str()
+        .replace("`upgrade.mirror.caFile`", "`--ca FILE` (of a joiner: `upgrade.mirror.caFile`)")
 }
 
 fn local(what: String) -> UpgradeFault {
