@@ -54,10 +54,12 @@ pub fn run(args: Args) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-    let options =
-        Options { paths: args.root.paths(), firstboot: args.firstboot, probe_root: args.probe_root };
-    // Not handed on yet: the driver begins no upgrade.
-    let _ = args.recorded_os;
+    let options = Options {
+        paths: args.root.paths(),
+        firstboot: args.firstboot,
+        probe_root: args.probe_root,
+        recorded_os: args.recorded_os,
+    };
     let telemetry = Telemetry::init(LogLevel::Info);
     match runtime.block_on(driver::run(options, telemetry)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,7 +13,8 @@ use serde::Serialize;
 use super::Output;
 use super::join::Target;
 use crate::clock;
-use crate::driver::SELF_UPGRADE;
+use crate::config::Settings;
+use crate::driver;
 use crate::founder::{CheckReport, Client, OurRelease};
 use crate::identity::{self, Identity};
 use crate::join::advice::{Advice, Context, JOIN_COMMAND, advice};
@@ -21,6 +22,7 @@ use crate::join::fault::{Code, Fault};
 use crate::join::state::Durable;
 use crate::journal::{Found, Journal};
 use crate::paths::Paths;
+use crate::privileged::{Privileged, ThroughHelper};
 use crate::protocol::release::Verdict;
 use crate::request::JoinRequest;
 
@@ -169,7 +171,7 @@ pub(super) fn given(paths: &Paths, target: &Target) -> Report {
         Ok(identity) => Arc::new(identity),
         Err(error) => return Report::refused(&error.fault(), &context),
     };
-    let ours = OurRelease { name: &release, self_upgrade: SELF_UPGRADE };
+    let ours = OurRelease { name: &release, self_upgrade: self_upgrade(paths) };
     let client = Client::new(identity);
     let found = match run(client.check(&target.endpoint, &target.pins, code, ours)) {
         Ok(found) => found,
@@ -186,6 +188,17 @@ pub(super) fn given(paths: &Paths, target: &Target) -> Report {
     report.address.clone_from(&address);
     report.facts = facts(&found, &address, &release);
     report
+}
+
+/// As the agent would tell the cluster. Where no helper is there to ask, this machine is none that upgrades itself.
+fn self_upgrade(paths: &Paths) -> bool {
+    let socket = paths.helper_socket();
+    let allowed = Settings::load(paths).is_ok_and(|settings| driver::may_upgrade(paths, &settings.upgrade));
+    if !allowed || !socket.exists() {
+        return false;
+    }
+    let helper = ThroughHelper::at(socket);
+    matches!(run(helper.probe_os()), Ok(Ok(os)) if os.supported.is_none())
 }
 
 /// The steps of a join up to the registration, in their order: which went well, which did not, and which were not reached.

@@ -6,6 +6,7 @@
 mod perform;
 mod publish;
 mod turns;
+mod upgrade;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -15,8 +16,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-pub use perform::{SELF_UPGRADE, release};
+pub use perform::release;
 pub use turns::{Store, Turns};
+pub use upgrade::may_upgrade;
 
 use self::perform::{Msg, Performer};
 use self::publish::Publisher;
@@ -45,6 +47,8 @@ pub struct Options {
     pub firstboot: Option<PathBuf>,
     /// A captured tree to probe instead of this machine.
     pub probe_root: Option<PathBuf>,
+    /// The in-process verbs only write down which OS they would install.
+    pub recorded_os: bool,
 }
 
 /// Why the agent cannot run at all.
@@ -103,6 +107,7 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
         poll_wait: settings.poll_wait_seconds,
         require_pin: settings.require_pin,
         marked_joined,
+        may_upgrade: upgrade::may_upgrade(paths, &settings.upgrade),
     };
 
     let (tx, rx) = mpsc::channel(64);
@@ -116,8 +121,9 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
     let helper: Arc<dyn Privileged> = match options.firstboot.clone() {
         None => Arc::new(ThroughHelper::at(paths.helper_socket())),
         Some(program) => {
-            let verbs = InProcess::new(paths.clone(), FirstbootRunner::Command { program }, boot_id.clone());
-            Arc::new(verbs.probing(options.probe_root.clone()))
+            let verbs = InProcess::new(paths.clone(), FirstbootRunner::Command { program }, boot_id.clone())
+                .probing(options.probe_root.clone());
+            Arc::new(if options.recorded_os { verbs.with_recorded_os() } else { verbs })
         }
     };
 
@@ -126,7 +132,7 @@ pub async fn run(options: Options, telemetry: Telemetry) -> Result<(), AgentErro
     let publisher =
         Publisher::new(paths.clone(), helper.clone(), started_ms, turns.state(), tx.clone(), telemetry)
             .taking_requests(control);
-    let performer = Performer::new(options.clone(), helper, boot_id, tx);
+    let performer = Performer::new(options.clone(), helper, boot_id, settings.upgrade, tx);
     let mut driver = Driver { turns, performer, publisher, progress, rx, retry_journal: None };
     for notice in early {
         driver.publisher.say(&notice, driver.turns.state());
@@ -303,6 +309,7 @@ impl Driver {
         match Settings::load(self.performer.paths()) {
             Ok(settings) => {
                 self.turns.set(settings.poll_wait_seconds, settings.require_pin);
+                self.performer.set_upgrade(settings.upgrade.clone());
                 self.publisher.set_level(settings.log);
             }
             Err(error) => tracing::warn!("the settings are not taken: {error}"),

@@ -13,6 +13,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Options;
+use super::upgrade::{Ports, Told, Upgrader};
+use crate::config::UpgradeSettings;
 use crate::control::Asked;
 use crate::diagnosis::facts::Past;
 use crate::diagnosis::rows::Diagnosis;
@@ -33,9 +35,7 @@ use crate::protocol::url::Endpoint;
 use crate::protocol::wire::{self, RegistrationRequest};
 use crate::report::Machine;
 use crate::request::JoinRequest;
-
-/// Whether this build can upgrade a machine itself. Only then may it say so (docs/protocol.md: only `selfUpgrade` is ever offered an upgrade).
-pub const SELF_UPGRADE: bool = false;
+use crate::upgrade::source::FounderSource;
 
 /// Between two wishes for the chassis light.
 const BLINK_PAUSE: Duration = Duration::from_secs(10);
@@ -60,6 +60,8 @@ pub(super) enum Msg {
     BannerDone(Result<(), Fault>),
     /// A key of the console.
     Asked(Asked),
+    /// Of the self-upgrade.
+    Upgrade(Told),
 }
 
 impl From<Asked> for Msg {
@@ -108,6 +110,7 @@ pub(super) struct Performer {
     redactor: Redactor,
     /// When the chassis light was asked for.
     blinked: Option<Instant>,
+    upgrader: Upgrader,
     exiting: bool,
 }
 
@@ -118,6 +121,7 @@ impl Performer {
         options: Options,
         helper: Arc<dyn Privileged>,
         boot_id: String,
+        upgrade: UpgradeSettings,
         tx: Sender<Msg>,
     ) -> Self {
         Self {
@@ -143,6 +147,7 @@ impl Performer {
             handed_over: false,
             redactor: Redactor::new(),
             blinked: None,
+            upgrader: Upgrader::new(upgrade),
             exiting: false,
         }
     }
@@ -179,6 +184,23 @@ impl Performer {
         self.request = request;
     }
 
+    pub(super) fn set_upgrade(&mut self, settings: UpgradeSettings) {
+        self.upgrader.set(settings);
+    }
+
+    fn upgrade(&mut self, what: crate::join::upgrade::Do, state: &State, pins: Vec<Pin>) {
+        let endpoint = self.request.as_ref().map(|request| request.endpoint.clone());
+        let join_id = state.d.registration.as_ref().map(|record| record.join_id.clone());
+        let founder = match (self.client.clone(), endpoint, join_id) {
+            (Some(client), Some(endpoint), Some(join_id)) => {
+                Some(FounderSource::new(client, endpoint, pins, join_id))
+            }
+            _ => None,
+        };
+        let (paths, helper, tx) = (&self.options.paths, self.helper.clone(), self.tx.clone());
+        self.upgrader.start(what, state, Ports { paths, helper, founder, tx, tasks: &mut self.tasks });
+    }
+
     pub(super) fn clean_report(&self, report: StepReport) -> StepReport {
         self.redactor.clean_report(report)
     }
@@ -207,6 +229,7 @@ impl Performer {
                 }
             }
             Effect::Exit => self.exiting = true,
+            Effect::Upgrade(what) => self.upgrade(what, state, pins),
             Effect::Say(_) => {}
             Effect::LoadIdentity => return vec![self.load_identity()],
             Effect::DiscardIdentity => {
@@ -280,6 +303,7 @@ impl Performer {
                 }
                 if changed.devices { vec![Event::HardwareChanged { disks: true }] } else { Vec::new() }
             }
+            Msg::Upgrade(told) => self.upgrader.understand(told).into_iter().collect(),
             Msg::RequestChanged | Msg::BannerDone(_) | Msg::Asked(_) => Vec::new(),
         }
     }
@@ -377,6 +401,7 @@ impl Performer {
             return Vec::new();
         }
         self.assemble(machine, network);
+        self.upgrader.network_changed();
         vec![Event::NetworkChanged, Event::HardwareChanged { disks: false }]
     }
 
@@ -469,6 +494,7 @@ impl Performer {
         &mut self,
         proof: Option<(crate::protocol::encoding::B64<16>, crate::protocol::encoding::B64<32>)>,
         fit: usize,
+        self_upgrade: bool,
     ) -> Result<RegistrationRequest, Fault> {
         let inventory =
             self.inventory.clone().ok_or_else(|| Fault::new(Code::Local, "the hardware was not read"))?;
@@ -494,7 +520,7 @@ impl Performer {
             proof_id: proof.map(|(id, _)| id),
             pairing_nonce: proof.map(|(_, nonce)| nonce),
             release,
-            self_upgrade: SELF_UPGRADE,
+            self_upgrade,
             hostname: hostname.unwrap_or_else(|| format!("node-{hex}")),
             serial: serial.chars().map(printable).take(128).collect(),
             agent: env!("CARGO_PKG_VERSION").to_owned(),
@@ -532,10 +558,12 @@ impl Performer {
         self.main_no += 1;
         let no = self.main_no;
         let body = match &effect {
-            Effect::Register { proof_id, nonce, fit } => {
-                self.registration(Some((*proof_id, nonce.0)), *fit).map(Some)
+            Effect::Register { proof_id, nonce, fit, self_upgrade } => {
+                self.registration(Some((*proof_id, nonce.0)), *fit, *self_upgrade).map(Some)
             }
-            Effect::Reregister { fit, .. } => self.registration(None, *fit).map(Some),
+            Effect::Reregister { fit, self_upgrade, .. } => {
+                self.registration(None, *fit, *self_upgrade).map(Some)
+            }
             _ => Ok(None),
         };
         let body = match body {

@@ -156,7 +156,7 @@ mod tests {
             events in prop::collection::vec(any::<u8>(), 1..60),
             fail in prop::collection::vec(any::<bool>(), 0..60),
         ) {
-            let env = Env { boot_id: "b".into(), poll_wait: 50, require_pin: false, marked_joined: false };
+            let env = Env { boot_id: "b".into(), poll_wait: 50, require_pin: false, marked_joined: false, may_upgrade: false };
             let now = Now { boot_ms: 1, wall_ms: 0, random: 3 };
             let recorder = Recorder { written: Durable::default(), fail };
             let (mut turns, first) = Turns::begin(Durable::default(), env, now, recorder);

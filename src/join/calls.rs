@@ -26,6 +26,9 @@ impl Turn {
         }
         let (Some(identity), Slot::Ready(_)) = (self.s.identity(), &self.s.v.probe) else { return };
         let Some(request) = &self.s.v.request else { return };
+        if self.s.registration_waits() {
+            return;
+        }
         if let Some(stop) = &self.s.d.stop {
             // Only look whether another cluster answers at the address; no new try against the same one.
             if stop.looks_out() {
@@ -64,7 +67,8 @@ impl Turn {
                 };
                 debug_assert!(self.s.d.pairing.as_ref().is_some_and(|p| p.client_fp.0 == identity.client_fp));
                 let fit = FITS[self.s.v.fit.min(1)];
-                self.call(Call::Register, Effect::Register { proof_id, nonce, fit });
+                let self_upgrade = self.s.self_upgrade();
+                self.call(Call::Register, Effect::Register { proof_id, nonce, fit, self_upgrade });
             }
         }
     }
@@ -77,7 +81,8 @@ impl Turn {
     fn drive_registered(&mut self, join_id: wire::JoinId, state: String) {
         if !self.s.v.registered_now {
             let fit = FITS[self.s.v.fit.min(1)];
-            return self.call(Call::Reregister, Effect::Reregister { join_id, fit });
+            let self_upgrade = self.s.self_upgrade();
+            return self.call(Call::Reregister, Effect::Reregister { join_id, fit, self_upgrade });
         }
         if let Some(handoff) = &self.s.d.handoff {
             if handoff.stage == Stage::Written {
@@ -100,7 +105,8 @@ impl Turn {
         self.s.v.skipped = skip_delivery;
         // The first poll of a run asks at once: the answer to the registration carries no delivery. So does one after a failure: whether the
         // founder is there again must not be told only when a held poll ends.
-        let at_once = self.s.v.view.is_none() || self.wants_delivery() || self.s.v.trouble.is_some();
+        let asked = self.upgrade_asks();
+        let at_once = self.s.v.view.is_none() || self.wants_delivery() || self.s.v.trouble.is_some() || asked;
         let wait = if at_once { 0 } else { self.s.v.env.poll_wait };
         self.call(Call::Poll, Effect::Poll { join_id, wait, state, skip_delivery });
     }
@@ -275,7 +281,10 @@ impl Turn {
         let Some((call, since)) = self.take_call(&[Call::Poll]) else { return };
         let (view, delivery) = match answer {
             Ok(answer) => answer,
-            Err(fault) => return self.main_fault("asking for the state", call, fault),
+            Err(fault) => {
+                self.ask_again();
+                return self.main_fault("asking for the state", call, fault);
+            }
         };
         let before = self.s.d.registration.as_ref().map(|r| r.state.clone());
         let fast = self.now.boot_ms.saturating_sub(since) < FAST_POLL_MS;
@@ -348,6 +357,7 @@ impl Turn {
             "delivering" | "installing" if call == Call::Poll => self.delivery(attempt, delivery),
             _ => {}
         }
+        self.heard_of_upgrade();
     }
 
     pub(super) fn finish_joined(&mut self) {

@@ -4,6 +4,7 @@
 use super::event::{Event, Nonce};
 use super::fault::Fault;
 use super::notice::Notice;
+use super::upgrade::Do;
 use crate::diagnosis::facts::Past;
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::wire;
@@ -23,6 +24,8 @@ pub enum Timer {
     Prepare,
     /// The next look at the hardware after a change.
     Hardware,
+    /// The next attempt of an upgrade, the cluster's word on it, the restart.
+    Upgrade,
 }
 
 /// Something to do.
@@ -66,6 +69,8 @@ pub enum Effect {
         nonce: Nonce,
         /// Send the inventory shrunk to this many bytes.
         fit: usize,
+        /// This machine can upgrade itself.
+        self_upgrade: bool,
     },
     /// PUT the registration -> `Registered`.
     Reregister {
@@ -73,6 +78,8 @@ pub enum Effect {
         join_id: wire::JoinId,
         /// Send the inventory shrunk to this many bytes.
         fit: usize,
+        /// This machine can upgrade itself.
+        self_upgrade: bool,
     },
     /// Long-poll -> `Polled`.
     Poll {
@@ -129,6 +136,8 @@ pub enum Effect {
     },
     /// Write the joined marker and remove the client key -> `JoinedMarked`.
     WriteJoinedMarker,
+    /// For the self-upgrade -> `Upgrade`.
+    Upgrade(Do),
     /// Forget the call of the main lane that is under way; no answer, not even a late one.
     CancelMain,
     /// Run a timer -> `Timer` after that many milliseconds.

@@ -4,6 +4,7 @@ use console::text::Safe;
 use serde::{Deserialize, Serialize};
 
 use super::fault::Fault;
+use super::upgrade::Done;
 use crate::diagnosis::rows::Diagnosis;
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::wire;
@@ -195,6 +196,8 @@ pub enum Event {
     FirstbootEnded(Result<FirstbootEnd, Fault>),
     /// Answer to `WriteJoinedMarker`.
     JoinedMarked(Result<(), Fault>),
+    /// Answer to `Upgrade`.
+    Upgrade(Done),
     /// A timer ran out.
     Timer(super::effect::Timer),
 }

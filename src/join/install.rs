@@ -304,6 +304,12 @@ impl Turn {
         if is_end {
             handoff.failure = Some(report.clone());
         }
+        self.say_step(&report);
+        self.queue(Queued { report, is_end });
+    }
+
+    /// A step as a line of the log.
+    pub(super) fn say_step(&mut self, report: &StepReport) {
         let status = match report.status {
             StepStatus::Running => "running",
             StepStatus::Done => "done",
@@ -317,7 +323,6 @@ impl Turn {
             status,
             error: report.error.clone(),
         });
-        self.queue(Queued { report, is_end });
     }
 
     /// Notes the first `count` steps as done where they still run.

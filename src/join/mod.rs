@@ -7,10 +7,12 @@
 //! 3. At most one poll is outstanding.
 //! 4. A hand-off happens only from a delivery on the channel pinned to our registration; firstboot is started at most once per attempt.
 //! 5. Crash after any step, then `resume`: the same end is reached.
-//! 6. The running release never goes down (nothing here can install one).
+//! 6. A machine in needs-upgrade is handed nothing; nothing is written, armed or started that the cluster did not want a moment before, and the
+//!    running release never goes down.
 //! 7. Every state and every fault gives a snapshot whose `next` line is not empty.
 //! 8. The journal is written before the effect (the driver's).
-//! 9. No call and no wait lasts longer than 90 s, unless the founder asked for it (`Retry-After`).
+//! 9. No call and no wait lasts longer than 90 s, unless the founder asked for it (`Retry-After`) or the
+//!    next attempt of an upgrade is waited for (10 minutes; the founder is polled meanwhile).
 
 pub mod advice;
 pub mod backoff;
@@ -37,10 +39,13 @@ mod restart_tests;
 mod rules;
 #[cfg(test)]
 mod sim;
+#[cfg(test)]
+mod sim_os;
 pub mod state;
 mod step;
 #[cfg(test)]
 mod trust_tests;
+pub mod upgrade;
 
 pub use checks::past_of;
 pub use step::{Step, may_retry, resume, step};

@@ -3,7 +3,9 @@
 use console::text::Safe;
 
 use super::fault::Fault;
+use super::upgrade::UpgradeStep;
 use crate::protocol::encoding::Pin;
+use crate::upgrade::fault::UpgradeFault;
 
 /// One line for the journal (docs/journal.md).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +56,17 @@ pub enum Notice {
         status: &'static str,
         /// Its error.
         error: Option<Safe<2048>>,
+    },
+    /// An attempt to upgrade this machine failed.
+    Upgrade {
+        /// Where.
+        step: UpgradeStep,
+        /// Why, and what a person can do.
+        fault: Box<UpgradeFault>,
+        /// When the next attempt begins, in milliseconds from now.
+        retry_ms: u64,
+        /// Which attempt with this release it was.
+        attempt: u32,
     },
     /// A privileged verb ended.
     Verb {

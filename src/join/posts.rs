@@ -6,6 +6,7 @@ use super::fault::{Class, Code, Fault};
 use super::install::join_report;
 use super::state::{Lane, LogBatch, MAX_LOG_BATCHES, Post, Queued, SEQ_BLOCK, Stage};
 use super::step::Turn;
+use super::upgrade;
 use crate::protocol::wire::{self, LogRequest, ProgressRequest, StepStatus};
 
 /// A running step is told again after this long without a report (docs/protocol.md: at most 120 s).
@@ -217,7 +218,8 @@ impl Turn {
     }
 
     pub(super) fn drive_heartbeat(&mut self) {
-        let running = self.s.firstboot_open() && self.s.d.joined.is_none();
+        let running =
+            (self.s.firstboot_open() || self.s.upgrade_step().is_some()) && self.s.d.joined.is_none();
         if running && !self.s.v.heartbeat {
             self.s.v.heartbeat = true;
             let quiet = self.now.boot_ms.saturating_sub(self.s.v.last_report_ms);
@@ -232,7 +234,14 @@ impl Turn {
     /// Tells the running step again, so that the founder can tell a long step from a dead machine.
     pub(super) fn heartbeat(&mut self) {
         let quiet = self.now.boot_ms.saturating_sub(self.s.v.last_report_ms);
-        if !self.s.firstboot_open() || quiet < HEARTBEAT_MS || !self.s.v.reports.is_empty() {
+        if quiet < HEARTBEAT_MS || !self.s.v.reports.is_empty() {
+            return;
+        }
+        if let Some(step) = self.s.upgrade_step().map(|line| line.step) {
+            let report = upgrade::report(step, StepStatus::Running, None);
+            return self.queue(Queued { report, is_end: false });
+        }
+        if !self.s.firstboot_open() {
             return;
         }
         let Some(handoff) =

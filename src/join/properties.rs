@@ -22,6 +22,8 @@ enum Act {
     NetworkChanged,
     Hardware(u8, bool),
     Impostor(bool),
+    /// So many starts of a new OS fail from now on.
+    BadStarts(u8),
 }
 
 /// What happens at the founder.
@@ -35,6 +37,8 @@ enum Founder {
     NeedsUpgrade,
     Fail,
     Unknown,
+    /// The cluster goes on to the next release.
+    Newer,
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -56,6 +60,7 @@ fn founder() -> impl Strategy<Value = Founder> {
         1 => Just(Founder::NeedsUpgrade),
         1 => Just(Founder::Fail),
         1 => Just(Founder::Unknown),
+        1 => Just(Founder::Newer),
     ]
 }
 
@@ -71,6 +76,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::NetworkChanged),
         2 => (any::<u8>(), any::<bool>()).prop_map(|(what, disks)| Act::Hardware(what, disks)),
         1 => any::<bool>().prop_map(Act::Impostor),
+        1 => (0..9u8).prop_map(Act::BadStarts),
     ]
 }
 
@@ -105,6 +111,11 @@ fn play(world: &mut World, acts: Vec<Act>) {
                 world.hardware = what;
                 world.feed(Event::HardwareChanged { disks });
             }
+            Act::BadStarts(count) => {
+                if let Some(os) = &mut world.os {
+                    os.bad_starts = count;
+                }
+            }
             Act::Impostor(there) => world.at_address = if there { IMPOSTOR } else { GOOD },
             Act::Operator(what) => at_founder(world, what),
         }
@@ -117,6 +128,15 @@ fn at_founder(world: &mut World, what: Founder) {
         world.founder.records.retain(|r| Some(r.client_fp) != key);
         return;
     }
+    if matches!(what, Founder::Newer) && world.os.is_some() {
+        world.cluster = "0.7.1";
+        if let Some(record) = world.record()
+            && let Some((_, to)) = &mut record.offer
+        {
+            *to = "0.7.1";
+        }
+        return;
+    }
     let Some(record) = world.record() else { return };
     record.state = match (what, record.state) {
         (Founder::Approve, "pending") | (Founder::Retry, "failed") => "approved",
@@ -125,9 +145,15 @@ fn at_founder(world: &mut World, what: Founder) {
         (Founder::NeedsUpgrade, "pending") => "needs-upgrade",
         (Founder::Fail, "delivering" | "installing") => "failed",
         (Founder::Unknown, "pending") => "quarantined",
+        (Founder::Approve, "needs-upgrade") if record.offer.is_some() => "needs-upgrade",
         (Founder::Approve, "quarantined" | "needs-upgrade") => "pending",
         (_, state) => state,
     };
+}
+
+/// A machine of the cluster's release, or an older one that upgrades itself.
+fn world(older: bool) -> World {
+    if older { World::older() } else { World::new() }
 }
 
 fn violations_of(world: &World, property: &str) -> Vec<String> {
@@ -138,44 +164,44 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn p1_every_state_that_waits_for_no_person_has_something_under_way(acts in acts()) {
-        let mut world = World::new();
+    fn p1_every_state_that_waits_for_no_person_has_something_under_way(older: bool, acts in acts()) {
+        let mut world = world(older);
         play(&mut world, acts);
         prop_assert_eq!(violations_of(&world, "P1"), Vec::<String>::new());
     }
 
     #[test]
-    fn p12_a_retry_that_is_offered_leaves_nothing_waiting(acts in acts()) {
-        let mut world = World::new();
+    fn p12_a_retry_that_is_offered_leaves_nothing_waiting(older: bool, acts in acts()) {
+        let mut world = world(older);
         play(&mut world, acts);
         prop_assert_eq!(violations_of(&world, "P12"), Vec::<String>::new());
     }
 
     #[test]
-    fn p2_nothing_goes_out_before_the_key_and_no_inventory_before_the_proof(acts in acts()) {
-        let mut world = World::new();
+    fn p2_nothing_goes_out_before_the_key_and_no_inventory_before_the_proof(older: bool, acts in acts()) {
+        let mut world = world(older);
         play(&mut world, acts);
         prop_assert_eq!(violations_of(&world, "P2"), Vec::<String>::new());
     }
 
     #[test]
-    fn p3_at_most_one_poll_is_outstanding(acts in acts()) {
-        let mut world = World::new();
+    fn p3_at_most_one_poll_is_outstanding(older: bool, acts in acts()) {
+        let mut world = world(older);
         play(&mut world, acts);
         prop_assert_eq!(violations_of(&world, "P3"), Vec::<String>::new());
     }
 
     #[test]
-    fn p4_firstboot_starts_at_most_once_per_attempt_and_only_from_our_delivery(acts in acts()) {
-        let mut world = World::new();
+    fn p4_firstboot_starts_at_most_once_per_attempt_and_only_from_our_delivery(older: bool, acts in acts()) {
+        let mut world = world(older);
         play(&mut world, acts);
         world.run_fairly();
         prop_assert_eq!(violations_of(&world, "P4"), Vec::<String>::new());
     }
 
     #[test]
-    fn p5_after_any_crash_the_same_end_is_reached(acts in acts(), crashes in prop::collection::vec(0..60usize, 0..6)) {
-        let mut world = World::new();
+    fn p5_after_any_crash_the_same_end_is_reached(older: bool, acts in acts(), crashes in prop::collection::vec(0..60usize, 0..6)) {
+        let mut world = world(older);
         play(&mut world, acts);
         // Crash again at arbitrary places of the way to the end.
         for after in crashes {
@@ -188,8 +214,11 @@ proptest! {
         let rest: Vec<&String> = world.violations.iter().collect();
         prop_assert!(
             joined,
-            "not joined: {:?}, stop {:?}, trouble {:?}, handoff {:?}, founder {:?}, under way {:?}",
+            "not joined: {:?}, upgrade {:?} {:?} {:?}, stop {:?}, trouble {:?}, handoff {:?}, founder {:?}, under way {:?}",
             world.state.phase(),
+            world.state.d.upgrade,
+            world.state.v.upgrading,
+            world.os,
             world.state.d.stop,
             world.state.v.trouble,
             world.state.d.handoff,
@@ -197,11 +226,14 @@ proptest! {
             world.outstanding
         );
         prop_assert!(rest.is_empty(), "{rest:?}");
+        if let Some(os) = &world.os {
+            prop_assert_eq!(&os.running, world.cluster);
+        }
     }
 
     #[test]
-    fn p6_a_machine_that_needs_an_upgrade_is_not_changed(acts in acts()) {
-        let mut world = World::new();
+    fn p6_a_machine_that_needs_an_upgrade_is_handed_nothing_and_installs_only_what_the_cluster_has_just_confirmed(older: bool, acts in acts()) {
+        let mut world = world(older);
         play(&mut world, acts);
         prop_assert_eq!(violations_of(&world, "P6"), Vec::<String>::new());
     }
@@ -214,7 +246,7 @@ const GRACE_MS: u64 = 15_000;
 
 /// What waits for longer than [`SILENCE_MS`] although nobody but this machine can end it. An outstanding call ends by its own deadline, which is
 /// the hold that was asked for and [`GRACE_MS`]; a wait ends by its timer. The timers of the heartbeat and of the next look at the hardware are left
-/// out: no join waits for them.
+/// out: no join waits for them. So is that of an upgrade, whose ten minutes are documented; the founder is polled meanwhile.
 fn silent(world: &World) -> Option<String> {
     for effect in &world.outstanding {
         let hold = match effect {
@@ -225,8 +257,10 @@ fn silent(world: &World) -> Option<String> {
             return Some(format!("{effect:?} may take {} ms", hold + GRACE_MS));
         }
     }
-    let timers =
-        world.timers.iter().filter(|(timer, _)| !matches!(timer, Timer::Heartbeat | Timer::Hardware));
+    let timers = world
+        .timers
+        .iter()
+        .filter(|(timer, _)| !matches!(timer, Timer::Heartbeat | Timer::Hardware | Timer::Upgrade));
     let late =
         timers.map(|(timer, at)| (timer, at.saturating_sub(world.boot_ms))).find(|(_, ms)| *ms > SILENCE_MS);
     late.map(|(timer, ms)| format!("{timer:?} runs for {ms} ms"))
@@ -236,8 +270,8 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn p9_no_call_and_no_wait_lasts_longer_than_ninety_seconds(acts in acts()) {
-        let mut world = World::new();
+    fn p9_no_call_and_no_wait_lasts_longer_than_ninety_seconds(older: bool, acts in acts()) {
+        let mut world = world(older);
         for act in acts {
             play(&mut world, vec![act]);
             prop_assert_eq!(silent(&world), None, "in {:?}", world.state.phase());
@@ -260,8 +294,8 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn p7_every_state_and_every_fault_says_what_comes_next(acts in acts(), code in 0..Code::ALL.len(), stop: bool) {
-        let mut world = World::new();
+    fn p7_every_state_and_every_fault_says_what_comes_next(older: bool, acts in acts(), code in 0..Code::ALL.len(), stop: bool) {
+        let mut world = world(older);
         for act in acts {
             play(&mut world, vec![act]);
             let shown = shown(&world);
@@ -304,9 +338,9 @@ fn the_picture_of_the_states_in_docs_is_true() {
 
     let mut runner = TestRunner::deterministic();
     let mut edges = BTreeSet::new();
-    for _ in 0..3_000 {
+    for n in 0..8_000 {
         let acts = acts().new_tree(&mut runner).unwrap().current();
-        let mut world = World::new();
+        let mut world = world(n % 4 == 3);
         let mut before = world.state.phase();
         for act in acts {
             // A restart shows the state before it once more: not a step of the join.

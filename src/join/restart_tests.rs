@@ -10,7 +10,7 @@ use super::trust_tests::{pending, until};
 use super::{Step, resume, step};
 
 fn env(marked_joined: bool) -> Env {
-    Env { boot_id: "boot-1".into(), poll_wait: 50, require_pin: false, marked_joined }
+    Env { boot_id: "boot-1".into(), poll_wait: 50, require_pin: false, marked_joined, may_upgrade: false }
 }
 
 const NOW: Now = Now { boot_ms: 1_000, wall_ms: 1_764_412_927_000, random: 3 };

@@ -9,12 +9,15 @@ use console::text::Safe;
 use super::effect::{Effect, Timer};
 use super::event::*;
 use super::fault::{Code, Fault};
+use super::sim_os::ToyOs;
 use super::state::*;
+use super::upgrade::{Do, Done, Upgrade};
 use super::{Step, resume, step};
 use crate::diagnosis::facts::Past;
 use crate::diagnosis::rows::{Diagnosis, Row, RowName};
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::{pairing, wire};
+use crate::upgrade::fault::Code as UpgradeCode;
 
 /// The founder that knows the code, and one that does not.
 pub(super) const GOOD: Pin = Pin([1; 32]);
@@ -31,6 +34,10 @@ pub(super) struct ToyRecord {
     pub(super) pairing_code: String,
     pub(super) last_seq: u64,
     pub(super) last_line: u64,
+    /// The upgrade that is offered in `needs-upgrade`: from, to.
+    pub(super) offer: Option<(String, &'static str)>,
+    /// Reports of the upgrade, in order.
+    pub(super) told: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -84,12 +91,31 @@ pub(super) struct World {
     pub(super) exited: bool,
     pub(super) violations: Vec<String>,
     random: u64,
+    /// The OS side; a machine that cannot upgrade itself when `None`.
+    pub(super) os: Option<ToyOs>,
+    /// What the cluster runs.
+    pub(super) cluster: &'static str,
+    /// Effects so far, and when the upgrade last came forward.
+    serial: u64,
+    polled: u64,
+    came_forward: u64,
+    /// The cluster has said after that that it still wants the upgrade.
+    fresh: bool,
 }
 
 impl World {
     pub(super) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// A machine of an older release that can upgrade itself.
+    pub(super) fn older() -> Self {
+        Self::with(Some(ToyOs::new("0.6.0")))
+    }
+
+    fn with(os: Option<ToyOs>) -> Self {
         let mut world = Self {
-            state: State { d: Durable::default(), v: Volatile::new(env(0, false), now(1_000, 0)) },
+            state: State { d: Durable::default(), v: Volatile::new(env(0, false, false), now(1_000, 0)) },
             disk: Durable::default(),
             code_saved: true,
             request_no: 1,
@@ -111,6 +137,12 @@ impl World {
             exited: false,
             violations: Vec::new(),
             random: 7,
+            os,
+            cluster: "0.7.0",
+            serial: 0,
+            polled: 0,
+            came_forward: 0,
+            fresh: false,
         };
         world.start();
         world
@@ -124,7 +156,7 @@ impl World {
 
     fn start(&mut self) {
         let now = self.now();
-        let first = resume(self.disk.clone(), env(self.boot, self.marker), now);
+        let first = resume(self.disk.clone(), env(self.boot, self.marker, self.os.is_some()), now);
         self.take(first);
         let view = self.request();
         self.feed(Event::Request(Some(view)));
@@ -148,7 +180,7 @@ impl World {
         let now = self.now();
         let state = std::mem::replace(
             &mut self.state,
-            State { d: Durable::default(), v: Volatile::new(env(0, false), now) },
+            State { d: Durable::default(), v: Volatile::new(env(0, false, false), now) },
         );
         let next = step(state, event, now);
         self.take(next);
@@ -164,6 +196,7 @@ impl World {
                 Effect::Disarm(timer) => drop(self.timers.remove(&timer)),
                 Effect::CancelMain => self.outstanding.retain(|e| !is_main(e)),
                 Effect::Say(_) => {}
+                Effect::Upgrade(Do::Cancel) => self.outstanding.retain(|e| !may_be_cut(e)),
                 // It goes on beside everything else and brings no join forward.
                 Effect::Diagnose(past) => {
                     if self.look.replace(past).is_some() {
@@ -177,6 +210,10 @@ impl World {
                     self.exited = true;
                 }
                 effect => {
+                    self.serial += 1;
+                    if matches!(effect, Effect::Poll { .. }) {
+                        self.polled = self.serial;
+                    }
                     self.check_effect(&effect);
                     self.outstanding.push(effect);
                 }
@@ -208,6 +245,19 @@ impl World {
         {
             self.violate("P6: a machine in needs-upgrade is changed");
         }
+        if inventory && self.os.as_ref().is_some_and(ToyOs::on_trial) {
+            self.violate("P6: the cluster is told of an OS that is on trial");
+        }
+        if let Effect::Upgrade(what @ (Do::Write(_) | Do::Arm(_) | Do::Restart)) = effect {
+            let trial = *what == Do::Restart && self.os.as_ref().is_some_and(ToyOs::on_trial);
+            if !std::mem::take(&mut self.fresh) && !trial {
+                self.violate(format!("P6: {what:?} without a fresh word of the cluster"));
+            }
+        }
+        let working = |e: &Effect| matches!(e, Effect::Upgrade(what) if *what != Do::Os);
+        if working(effect) && self.outstanding.iter().any(working) {
+            self.violate("P3: two things at once for one upgrade");
+        }
         if is_main(effect) && self.outstanding.iter().any(is_main) {
             self.violate("P3: two calls of the main lane");
         }
@@ -230,7 +280,7 @@ impl World {
         let ready = s.identity().is_some() && matches!(s.v.probe, Slot::Ready(_)) && s.d.joined.is_none();
         let handing =
             s.d.handoff.as_ref().is_some_and(|h| h.stage == Stage::Received) && s.v.privileged != Lane::Idle;
-        if ready && s.v.main == Lane::Idle && !handing {
+        if ready && s.v.main == Lane::Idle && !handing && !s.registration_waits() {
             let text = format!("P1: nobody asks the founder in {:?}", s.phase());
             self.violate(text);
         }
@@ -247,7 +297,7 @@ impl World {
         if self.exited {
             return;
         }
-        self.outstanding.clear();
+        self.die();
         self.look = None;
         self.timers.clear();
         self.in_hand = None;
@@ -261,9 +311,36 @@ impl World {
             return;
         }
         self.units.clear();
+        self.die();
         self.boot += 1;
         self.boot_ms = 500;
+        if let Some(os) = &mut self.os {
+            os.boot();
+        }
         self.crash();
+    }
+
+    /// What the helper does for us may be done before it hears that we are gone.
+    fn die(&mut self) {
+        let boot = self.boot;
+        for effect in std::mem::take(&mut self.outstanding) {
+            let done = self.now().random.is_multiple_of(2);
+            if let (Effect::Upgrade(what @ (Do::Write(_) | Do::Arm(_) | Do::Disarm | Do::Bless)), true) =
+                (&effect, done)
+            {
+                self.helper_does(what, boot);
+            }
+        }
+    }
+
+    fn helper_does(&mut self, what: &Do, boot: u32) -> Option<Done> {
+        match self.os.as_mut()?.carry_out(what, boot) {
+            Ok(done) => Some(done),
+            Err(violation) => {
+                self.violate(violation);
+                None
+            }
+        }
     }
 
     /// The earliest timer runs out. False when none is armed.
@@ -299,8 +376,35 @@ impl World {
         }
         let effect = self.outstanding.remove(index);
         self.boot_ms += 5;
+        if let Effect::Upgrade(what) = &effect {
+            let what = what.clone();
+            return self.upgrade(&what, outcome);
+        }
         let event = self.carry_out(effect, outcome);
         self.feed(event);
+    }
+
+    fn upgrade(&mut self, what: &Do, outcome: Outcome) {
+        let boot = self.boot;
+        let done = match outcome {
+            Outcome::LoseRequest => ToyOs::failed(what, UpgradeCode::SourceUnreachable),
+            Outcome::Refuse(_) => ToyOs::failed(what, UpgradeCode::Hash),
+            Outcome::LoseAnswer => {
+                self.helper_does(what, boot);
+                ToyOs::failed(what, UpgradeCode::Helper)
+            }
+            Outcome::Deliver => match self.helper_does(what, boot) {
+                Some(done) => done,
+                None => return,
+            },
+        };
+        self.came_forward = self.serial;
+        self.fresh = false;
+        let goes_down = matches!(done, Done::Restart(Ok(())));
+        self.feed(Event::Upgrade(done));
+        if goes_down {
+            self.reboot();
+        }
     }
 
     /// The look at the way ends.
@@ -422,6 +526,11 @@ impl World {
         if outcome == Outcome::LoseAnswer {
             return effect.failed(unreachable).unwrap();
         }
+        if let (Effect::Poll { .. }, Event::Polled(Ok((view, _)))) = (&effect, &event) {
+            let fits = |upgrade: &Upgrade| view.upgrade.as_ref().is_some_and(|offer| offer.to == upgrade.to);
+            let wanted = self.state.d.upgrade.as_ref().is_some_and(fits);
+            self.fresh = wanted && self.polled > self.came_forward;
+        }
         if let (Effect::Poll { .. }, Event::Polled(Ok((_, Some(delivery))))) = (&effect, &event) {
             self.in_hand = Some(delivery.sha256.clone());
         }
@@ -467,18 +576,26 @@ impl World {
                 }))
             }
             Effect::Confirm { proof_id, commit, .. } => self.confirm(key, proof_id, commit),
-            Effect::Register { proof_id, nonce, .. } => self.register(key, proof_id, nonce),
-            Effect::Reregister { join_id, .. } => match self.known(key, join_id).map(|r| r.state) {
-                None => Event::Registered(Err(Fault::new(Code::JoinNotFound, "unknown"))),
-                Some(state @ ("registering" | "joined")) => {
-                    let mut fault = Fault::new(Code::JoinStateConflict, "conflict");
-                    fault.details.state = Some(Safe::clean(state));
-                    Event::Registered(Err(fault))
+            Effect::Register { proof_id, nonce, self_upgrade, .. } => {
+                self.register(key, proof_id, nonce, *self_upgrade)
+            }
+            Effect::Reregister { join_id, self_upgrade, .. } => {
+                match self.known(key, join_id).map(|r| r.state) {
+                    None => Event::Registered(Err(Fault::new(Code::JoinNotFound, "unknown"))),
+                    Some(state @ ("registering" | "joined")) => {
+                        let mut fault = Fault::new(Code::JoinStateConflict, "conflict");
+                        fault.details.state = Some(Safe::clean(state));
+                        Event::Registered(Err(fault))
+                    }
+                    Some("rejected") => Event::Registered(Err(Fault::new(Code::JoinRejected, ""))),
+                    Some("expired") => Event::Registered(Err(Fault::new(Code::JoinExpired, ""))),
+                    Some(_) => {
+                        let (join_id, can) = (join_id.clone(), *self_upgrade);
+                        self.compare_releases(key, &join_id, can);
+                        Event::Registered(Ok(view(self.known(key, &join_id).unwrap())))
+                    }
                 }
-                Some("rejected") => Event::Registered(Err(Fault::new(Code::JoinRejected, ""))),
-                Some("expired") => Event::Registered(Err(Fault::new(Code::JoinExpired, ""))),
-                Some(_) => Event::Registered(Ok(view(self.known(key, join_id).unwrap()))),
-            },
+            }
             Effect::Poll { join_id, skip_delivery, .. } => self.poll(key, join_id, *skip_delivery),
             Effect::Ack { join_id, .. } => match self.known(key, join_id).map(|r| r.state) {
                 None => Event::Acked(Err(Fault::new(Code::JoinNotFound, "unknown"))),
@@ -500,6 +617,21 @@ impl World {
                 }
             },
             other => panic!("not for the founder: {other:?}"),
+        }
+    }
+
+    /// The release rules of the founder (docs/protocol.md).
+    fn compare_releases(&mut self, key: [u8; 32], join_id: &wire::JoinId, can: bool) {
+        let (running, cluster) = (self.os.as_ref().map(|os| os.running.clone()), self.cluster);
+        let Some(running) = running else { return };
+        let Some(record) = self.known(key, join_id) else { return };
+        match record.state {
+            "pending" | "needs-upgrade" if running != cluster && can => {
+                record.state = "needs-upgrade";
+                record.offer = Some((running, cluster));
+            }
+            "needs-upgrade" if running == cluster => (record.state, record.offer) = ("pending", None),
+            _ => {}
         }
     }
 
@@ -534,6 +666,8 @@ impl World {
                     pairing_code: String::new(),
                     last_seq: 0,
                     last_line: 0,
+                    offer: None,
+                    told: Vec::new(),
                 };
                 self.founder.records.push(record.clone());
                 record
@@ -552,7 +686,7 @@ impl World {
         }))
     }
 
-    fn register(&mut self, key: [u8; 32], proof_id: &B64<16>, nonce: &Nonce) -> Event {
+    fn register(&mut self, key: [u8; 32], proof_id: &B64<16>, nonce: &Nonce, can: bool) -> Event {
         if !matches!(self.founder.proofs.get(&proof_id.0), Some((owner, true)) if *owner == key) {
             return Event::Registered(Err(Fault::new(Code::ProofExpired, "proof")));
         }
@@ -568,6 +702,11 @@ impl World {
         if record.state == "registering" {
             record.state = "pending";
         }
+        let join_id = record.join_id.clone();
+        self.compare_releases(key, &join_id, can);
+        let Some(record) = self.live(key) else {
+            return Event::Registered(Err(Fault::new(Code::JoinNotFound, "gone")));
+        };
         let answer = view(record);
         if self.founder.revealed.entry(nonce.0.0).or_insert_with(|| told.clone()) != &told {
             self.violate("a nonce is revealed for two answers");
@@ -609,6 +748,9 @@ impl World {
             record.last_seq = body.seq;
         } else if body.seq > record.last_seq {
             record.last_seq = body.seq;
+            if record.state == "needs-upgrade" {
+                record.told.push(format!("{} {:?}", body.step, body.status));
+            }
             match (record.state, body.status, body.step.as_str()) {
                 ("delivering" | "installing", wire::StepStatus::Failed, _) => record.state = "failed",
                 ("delivering" | "installing", wire::StepStatus::Done, "join") => record.state = "joined",
@@ -625,7 +767,7 @@ impl World {
     /// Everything works and the operator is willing: true when the join ends in `joined` within a bounded number of steps.
     pub(super) fn run_fairly(&mut self) -> bool {
         self.at_address = GOOD;
-        for _ in 0..2_000 {
+        for _ in 0..4_000 {
             if self.exited {
                 return true;
             }
@@ -634,6 +776,7 @@ impl World {
             }
             if let Some(record) = self.record() {
                 match record.state {
+                    "needs-upgrade" if record.offer.is_some() => {}
                     "pending" | "failed" | "needs-upgrade" | "quarantined" => record.state = "approved",
                     _ => {}
                 }
@@ -670,8 +813,8 @@ impl World {
     }
 }
 
-fn env(boot: u32, marked_joined: bool) -> Env {
-    Env { boot_id: format!("boot-{boot}"), poll_wait: 50, require_pin: false, marked_joined }
+fn env(boot: u32, marked_joined: bool, may_upgrade: bool) -> Env {
+    Env { boot_id: format!("boot-{boot}"), poll_wait: 50, require_pin: false, marked_joined, may_upgrade }
 }
 
 fn now(boot_ms: u64, random: u64) -> Now {
@@ -717,6 +860,11 @@ pub(super) fn is_main(effect: &Effect) -> bool {
     )
 }
 
+/// What [`Do::Cancel`] ends.
+fn may_be_cut(effect: &Effect) -> bool {
+    matches!(effect, Effect::Upgrade(Do::Check(_) | Do::Fetch | Do::Verify | Do::Write(_)))
+}
+
 fn is_post(effect: &Effect) -> bool {
     matches!(effect, Effect::SendProgress { .. } | Effect::SendLog { .. })
 }
@@ -728,7 +876,12 @@ pub(super) fn view(record: &ToyRecord) -> Box<wire::Registration> {
         pairing_code: Some(Safe::clean(&record.pairing_code)),
         reason: None,
         wait_reason: None,
-        upgrade: None,
+        upgrade: record.offer.as_ref().map(|(from, to)| wire::UpgradeOffer {
+            from: Safe::clean(from),
+            to: Safe::clean(*to),
+            source: Safe::clean("https://mirror.example/stratum"),
+            from_founder: false,
+        }),
         attempt: (record.attempt > 0).then_some(record.attempt),
         delivery: None,
         failed_step: None,

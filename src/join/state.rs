@@ -11,6 +11,7 @@ use super::checks::Checks;
 use super::event::{IdentityView, Nonce, Now, ProbeView, RequestView, StepReport};
 use super::fault::{Code, Fault};
 use super::hardware::Looks;
+use super::upgrade::{Upgrade, UpgradePhase, Upgrading};
 use crate::protocol::encoding::{B64, Pin};
 use crate::protocol::wire::{self, JoinId};
 
@@ -73,9 +74,15 @@ pub struct Durable {
     /// Member of the cluster: nothing registers any more.
     #[serde(default)]
     pub joined: Option<Joined>,
+    /// The self-upgrade, from the offer until the cluster knows the new release.
+    #[serde(default)]
+    pub upgrade: Option<Upgrade>,
     /// The last ten starts of the agent, for the crash-loop damper.
     #[serde(default)]
     pub starts: Vec<Start>,
+    /// What a newer agent wrote: the older OS that runs after a fallback keeps it.
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
 }
 
 /// What ties the state to a machine: a copied disk makes a new identity.
@@ -250,6 +257,8 @@ pub struct Env {
     pub require_pin: bool,
     /// The joined marker is on disk.
     pub marked_joined: bool,
+    /// The settings allow a self-upgrade.
+    pub may_upgrade: bool,
 }
 
 /// Something made once, on request.
@@ -373,6 +382,8 @@ pub struct Volatile {
     pub prepare_failures: u32,
     /// The last of them.
     pub prepare_fault: Option<Fault>,
+    /// The self-upgrade.
+    pub upgrading: Upgrading,
     /// Calls to the founder.
     pub main: Lane<Call>,
     /// How far the proof has come.
@@ -494,7 +505,9 @@ impl Default for Durable {
             stop: None,
             unproven: None,
             joined: None,
+            upgrade: None,
             starts: Vec::new(),
+            other: serde_json::Map::new(),
         }
     }
 }
@@ -508,6 +521,7 @@ impl Durable {
     /// Name of the crash point of the journal write that leads from `self` to `next`: what the write is for.
     pub fn point(&self, next: &Durable) -> &'static str {
         let stage = |d: &Durable| d.handoff.as_ref().map(|h| (h.attempt, h.stage));
+        let phase = |d: &Durable| d.upgrade.as_ref().map(|up| up.phase);
         if next.joined != self.joined {
             "done-store"
         } else if stage(next) != stage(self) {
@@ -520,6 +534,14 @@ impl Durable {
                 Some(Stage::Done) => "firstboot-done-store",
                 Some(Stage::Failed) => "firstboot-failed-store",
                 None => "handoff-clear",
+            }
+        } else if phase(next) != phase(self) {
+            match phase(next) {
+                Some(UpgradePhase::Preparing) if phase(self).is_none() => "offer-store",
+                Some(UpgradePhase::Preparing) => "disarmed-store",
+                Some(UpgradePhase::Armed) => "arming-store",
+                Some(UpgradePhase::Blessed) => "blessed-store",
+                None => "upgrade-clear",
             }
         } else if next.registration.as_ref().map(|r| &r.join_id)
             != self.registration.as_ref().map(|r| &r.join_id)
@@ -539,6 +561,8 @@ impl Durable {
             "state-store"
         } else if next.handoff != self.handoff {
             "progress-store"
+        } else if next.upgrade != self.upgrade {
+            "upgrade-store"
         } else if next.starts != self.starts {
             "start-store"
         } else {
@@ -646,7 +670,7 @@ impl State {
             matches!(self.v.main, Lane::Delayed(_)) && self.v.trouble.is_some() && self.v.degraded.is_none();
         let helper = matches!(self.v.privileged, Lane::Delayed(_));
         let prepare = matches!(self.v.identity, Slot::Later(_)) || matches!(self.v.probe, Slot::Later(_));
-        stopped || main || helper || prepare
+        stopped || main || helper || prepare || self.upgrade_waits()
     }
 
     /// Whether the way to a founder can be looked at: there is one to look for, and a member does not look any more.
@@ -674,6 +698,7 @@ impl Volatile {
             checks: Checks::default(),
             prepare_failures: 0,
             prepare_fault: None,
+            upgrading: Upgrading::default(),
             main: Lane::Idle,
             proof: Proof::None,
             registered_now: false,

@@ -55,6 +55,7 @@ pub fn resume(durable: Durable, env: Env, now: Now) -> Step {
         turn.s.d.stop = None;
     }
     turn.resume_handoff();
+    turn.resume_upgrade();
     if turn.s.d.joined.is_some() && turn.s.v.env.marked_joined {
         turn.s.v.finished = true;
         turn.out.push(Effect::Exit);
@@ -97,6 +98,7 @@ impl Turn {
             Event::ProgressSent(answer) => self.progress_sent(answer),
             Event::LogSent(answer) => self.log_sent(answer),
             Event::JoinedMarked(answer) => self.joined_marked(answer),
+            Event::Upgrade(done) => self.upgrade_done(done),
             Event::Timer(timer) => self.timer(timer),
         }
     }
@@ -108,6 +110,10 @@ impl Turn {
         if self.s.d.joined.is_none() {
             self.take_waiting_request();
             self.drive_prepare();
+        }
+        // Before the main lane: what it wants to know is asked next.
+        self.drive_upgrade();
+        if self.s.d.joined.is_none() {
             self.drive_main();
         }
         self.drive_erase();
@@ -196,6 +202,7 @@ impl Turn {
             self.s.v.fit = 0;
         }
         self.timer(Timer::Prepare);
+        self.retry_upgrade();
         if let Lane::Delayed(_) = self.s.v.privileged {
             self.out.push(Effect::Disarm(Timer::Privileged));
             self.s.v.privileged = Lane::Idle;
@@ -234,11 +241,15 @@ impl Turn {
                 if let Slot::Later(_) = v.probe {
                     v.probe = Slot::Empty;
                 }
+                if let Slot::Later(_) = v.upgrading.os {
+                    v.upgrading.os = Slot::Empty;
+                }
                 if let Lane::Delayed(_) = v.erasing {
                     v.erasing = Lane::Idle;
                 }
             }
             Timer::Hardware => self.look_again(),
+            Timer::Upgrade => self.upgrade_timer(),
             Timer::Heartbeat => {
                 v.heartbeat = false;
                 self.heartbeat();
@@ -270,6 +281,7 @@ impl Turn {
         if self.s.v.request.is_none() {
             return;
         }
+        self.ask_os();
         // The probe first: it tells whether the identity on disk belongs to this machine.
         if matches!(self.s.v.probe, Slot::Empty) {
             self.s.v.probe = Slot::Busy;
@@ -375,7 +387,7 @@ impl Turn {
         }
     }
 
-    fn prepare_failed(&mut self, doing: &'static str, fault: Fault) -> u64 {
+    pub(super) fn prepare_failed(&mut self, doing: &'static str, fault: Fault) -> u64 {
         self.s.v.prepare_failures += 1;
         let attempt = self.s.v.prepare_failures;
         let delay = backoff::delay_ms(&fault, attempt, self.now.random);
@@ -450,7 +462,10 @@ impl Turn {
 
     pub(super) fn cancel_main(&mut self) {
         match self.s.v.main {
-            Lane::Busy(..) => self.out.push(Effect::CancelMain),
+            Lane::Busy(..) => {
+                self.ask_again();
+                self.out.push(Effect::CancelMain);
+            }
             Lane::Delayed(_) => {
                 self.s.v.degraded = None;
                 self.out.push(Effect::Disarm(Timer::Main));

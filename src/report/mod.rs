@@ -4,6 +4,7 @@
 
 mod machine;
 mod snapshot;
+mod upgrade;
 mod words;
 
 pub use machine::Machine;

@@ -5,7 +5,7 @@ use console::text::Safe;
 use data_encoding::HEXLOWER;
 
 use super::machine::Machine;
-use super::words;
+use super::{upgrade, words};
 use crate::diagnosis::rows::{self, RowName};
 use crate::join::advice::{Advice, Context, advice, advice_of_stop};
 use crate::join::event::Now;
@@ -90,8 +90,11 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
         written_at: Safe::clean(rfc3339(now.wall_ms)),
         written_mono: now.boot_ms,
         heartbeat_ms: facts.heartbeat_ms,
-        headline: Safe::clean(words::headline(phase, told.as_ref(), &headline_more(state, phase))),
-        next: next(phase, told.as_ref()),
+        headline: Safe::clean(match upgrade::is_ours(state, phase) {
+            true => upgrade::headline(state),
+            false => words::headline(phase, told.as_ref(), &headline_more(state, phase)),
+        }),
+        next: next(state, phase, told.as_ref()),
         agent: shown::Agent {
             version: Safe::clean(facts.agent.version),
             pid: facts.agent.pid,
@@ -128,12 +131,12 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
             Phase::Delivering | Phase::Installing | Phase::Joined | Phase::Failed => shown::Phase::Install,
             _ => shown::Phase::Register,
         },
-        progress: install_progress(handoff, phase),
-        upgrade: view.and_then(|v| v.upgrade.as_ref()).map(|u| shown::Upgrade {
-            from: Safe::clean(u.from.as_str()),
-            to: Safe::clean(u.to.as_str()),
-            ..shown::Upgrade::default()
-        }),
+        progress: if upgrade::is_ours(state, phase) {
+            upgrade::progress(state)
+        } else {
+            install_progress(handoff, phase)
+        },
+        upgrade: upgrade::about(state).filter(|_| phase == Phase::NeedsUpgrade),
         fault: shown_fault(state, phase, fault.as_ref(), told.as_ref(), failure, retry_at, doing),
         steps,
         last_message: state
@@ -142,7 +145,8 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
             .as_ref()
             .filter(|_| matches!(phase, Phase::Installing | Phase::Failed))
             .map(|(text, at)| shown::LastMessage { text: text.clone(), at_mono: *at }),
-        do_not_power_off: matches!(phase, Phase::Delivering | Phase::Installing),
+        do_not_power_off: matches!(phase, Phase::Delivering | Phase::Installing)
+            || (upgrade::is_ours(state, phase) && !matches!(state.v.upgrading.lane, Lane::Delayed(_))),
         actions: actions(state, facts),
         hardware: facts.machine.hardware.clone(),
         log: facts.log.clone(),
@@ -263,13 +267,18 @@ fn later<T>(slot: &Slot<T>) -> Option<u64> {
     if let Slot::Later(at) = slot { Some(*at) } else { None }
 }
 
-fn next(phase: Phase, told: Option<&Advice>) -> Vec<Safe<76>> {
+fn next(state: &State, phase: Phase, told: Option<&Advice>) -> Vec<Safe<76>> {
+    let upgrades = upgrade::is_ours(state, phase);
+    if let (Some(fault), None, true) = (upgrade::fault(state), told, upgrades) {
+        let todo: Vec<String> = fault.what_to_do.iter().map(ToString::to_string).collect();
+        return words::next_lines(&todo);
+    }
     match told {
         Some(advice) if !advice.todo.is_empty() && phase != Phase::Failed => words::next_lines(&advice.todo),
         Some(advice) if matches!(phase, Phase::Refused | Phase::IdentityFailed | Phase::Registering) => {
             words::next_lines(std::slice::from_ref(&advice.next))
         }
-        _ => words::next_lines(&words::phase_next(phase, false)),
+        _ => words::next_lines(&words::phase_next(phase, upgrades)),
     }
 }
 
@@ -349,6 +358,7 @@ fn steps(state: &State, phase: Phase, machine: &Machine, now: Now) -> Vec<shown:
     match phase {
         Phase::NoRequest | Phase::Starting | Phase::Registering => register_steps(state, machine),
         Phase::Delivering | Phase::Installing | Phase::Joined | Phase::Failed => install_steps(state, now),
+        Phase::NeedsUpgrade if state.d.upgrade.is_some() => upgrade::steps(state, now),
         _ => Vec::new(),
     }
 }
@@ -482,6 +492,9 @@ fn shown_fault(
                 iso: fault.details.iso.as_ref().map(|i| Safe::clean(i.as_str())),
             },
         });
+    }
+    if upgrade::is_ours(state, phase) {
+        return upgrade::fault(state);
     }
     let (step, title, error) = failed_step?;
     Some(shown::Fault {

@@ -11,7 +11,13 @@ use crate::join::state::{Durable, Env, Lane, State, Trouble, Volatile};
 const NOW: Now = Now { boot_ms: 100_000, wall_ms: 0, random: 0 };
 
 fn state() -> State {
-    let env = Env { boot_id: "b".into(), poll_wait: 50, require_pin: false, marked_joined: false };
+    let env = Env {
+        boot_id: "b".into(),
+        poll_wait: 50,
+        require_pin: false,
+        marked_joined: false,
+        may_upgrade: false,
+    };
     let mut v = Volatile::new(env, NOW);
     v.request = Some(RequestView {
         endpoint: Safe::clean("192.0.2.240:9444"),

@@ -115,6 +115,24 @@ pub(super) fn of(notice: &Notice, context: &Context<'_>, now: Now, step_took: Op
             let room = if *status == "failed" { Room::Always } else { Room::Step };
             Message { fields, room, ..plain(STEP, priority, text) }
         }
+        Notice::Upgrade { step, fault, retry_ms, attempt } => {
+            let next = now.wall_ms.saturating_add(i64::try_from(*retry_ms).unwrap_or(i64::MAX));
+            let text = format!(
+                "upgrade attempt {attempt} failed at {}: {} Next attempt at {}, what was downloaded is kept. What you can do: {}",
+                step.name(),
+                fault.what,
+                minute(next),
+                fault.todo
+            );
+            let fields = Fields {
+                code: Some(fault.code.as_str()),
+                step: Some(step.name().to_owned()),
+                attempt: Some(*attempt),
+                next: Some(rfc3339(next)),
+                ..Fields::default()
+            };
+            Message { fields, room: Room::Always, ..plain(FAULT, Priority::Warning, text) }
+        }
         Notice::Verb { verb, result } => {
             let text = format!("helper {verb}: {result}");
             let fields = Fields { verb: Some(verb), result: Some(result.to_string()), ..Fields::default() };

@@ -25,6 +25,7 @@ pub use self::scan::{Stopped, Verified};
 #[cfg(test)]
 pub(super) use self::tests::Op;
 pub(super) use self::writer::Writer;
+use super::fault::{Code, UpgradeFault};
 use super::{Digest, FileEntry};
 use crate::durable_file::{self, FileError, Lock, plain};
 
@@ -74,6 +75,23 @@ impl From<FileError> for StageError {
             StageError::Full(error.to_string())
         } else {
             StageError::Failed(error.to_string())
+        }
+    }
+}
+
+impl From<&StageError> for UpgradeFault {
+    fn from(error: &StageError) -> Self {
+        match error {
+            StageError::Full(text) => UpgradeFault::new(
+                Code::NoSpace,
+                format!("There is no room for the release: {text}."),
+                "Free space.",
+            ),
+            StageError::Failed(text) => UpgradeFault::new(
+                Code::Io,
+                format!("The disk failed: {text}."),
+                "Check the disk (`smartctl`); replace it.",
+            ),
         }
     }
 }

@@ -1,0 +1,670 @@
+//! The self-upgrade: check, download, verify, write, arm, restart, bless; what fails is tried again every ten minutes until the cluster stops it.
+//!
+//! Before each of the three things that cannot be taken back (write, arm, restart) the cluster is asked afresh whether it still wants this. What
+//! was armed and is not wanted any more is disarmed, before anything else. A machine that starts with something armed judges first what it runs, and
+//! registers after that. Touches nothing.
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+use console::text::Safe;
+
+pub use self::state::{
+    Ask, Checked, Do, Done, Failed, Figures, Upgrade, UpgradeLine, UpgradePhase, UpgradeStep, Upgrading, Work,
+};
+use super::backoff;
+use super::effect::{Effect, Timer};
+use super::event::StepReport;
+use super::fault::{Code as FaultCode, Fault};
+use super::notice::Notice;
+use super::state::{Call, Lane, Queued, Slot, State};
+use super::step::Turn;
+use crate::install::{LastTrial, OsState, Slot as OsSlot, Trial};
+use crate::protocol::wire::{StepStatus, UpgradeOffer};
+use crate::upgrade::fault::{Code, UpgradeFault};
+
+/// Between a failure and the next attempt (documented: every 10 minutes).
+pub const RETRY_MS: u64 = 600_000;
+/// And up to this more, so that machines do not march in step.
+pub const SPREAD_MS: u64 = 60_000;
+/// The cluster is given this long to say that it still wants the upgrade.
+pub const SILENT_MS: u64 = 600_000;
+/// A restart that was asked for comes within this time, or it does not come.
+pub const RESTART_MS: u64 = 300_000;
+/// Between two tries of the helper on a trial boot. The OS itself ends a trial that takes too long.
+const TRIAL_PACE_MS: u64 = 10_000;
+/// So many offers in a row for a release that does not run here are taken for news that is late.
+const STALE: u32 = 2;
+
+// === impl State ===
+
+impl State {
+    /// Whether this machine may tell the cluster that it upgrades itself (documented: only such a joiner is offered an upgrade).
+    pub fn self_upgrade(&self) -> bool {
+        self.v.env.may_upgrade && self.v.upgrading.os().is_some_and(|os| os.supported.is_none())
+    }
+
+    /// The offer of the cluster's last answer.
+    pub fn offer(&self) -> Option<&UpgradeOffer> {
+        let view = self.v.view.as_deref().filter(|_| self.word() == Some("needs-upgrade"))?;
+        view.upgrade.as_ref().filter(|_| self.self_upgrade())
+    }
+
+    /// The upgrade that the cluster wants here, in an answer that this run has heard.
+    fn upgrade_wanted(&self) -> bool {
+        let Some(upgrade) = &self.d.upgrade else { return false };
+        let fits = |offer: &UpgradeOffer| offer.to == upgrade.to && offer.from == upgrade.from;
+        self.d.stop.is_none()
+            && self.d.joined.is_none()
+            && upgrade.phase != UpgradePhase::Blessed
+            && self.offer().is_some_and(fits)
+    }
+
+    /// Whether the next start was changed in this boot.
+    fn armed_here(&self) -> bool {
+        self.d.upgrade.as_ref().is_some_and(|up| {
+            up.is_armed() && up.armed_boot_id.as_deref() == Some(self.v.env.boot_id.as_str())
+        })
+    }
+
+    /// Whether the machine was started since.
+    fn armed_before(&self) -> bool {
+        self.d.upgrade.as_ref().is_some_and(|up| {
+            up.is_armed() && up.armed_boot_id.as_deref() != Some(self.v.env.boot_id.as_str())
+        })
+    }
+
+    /// What runs here is not accepted yet, or what can be installed is not known yet: the cluster is told after that. An operator may approve at
+    /// once, and no install starts on an OS that may still fall back.
+    pub(super) fn registration_waits(&self) -> bool {
+        if !self.v.env.may_upgrade && self.d.upgrade.is_none() {
+            return false;
+        }
+        let Some(os) = self.v.upgrading.os() else { return true };
+        self.armed_before() || matches!(os.booted.trial, Trial::Counting { .. })
+    }
+
+    /// The next attempt is waited for.
+    pub(super) fn upgrade_waits(&self) -> bool {
+        matches!(self.v.upgrading.lane, Lane::Delayed(_)) && self.upgrade_wanted()
+    }
+
+    /// The step that is under way.
+    pub fn upgrade_step(&self) -> Option<&UpgradeLine> {
+        self.v.upgrading.steps.last().filter(|line| line.status == StepStatus::Running)
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// After a restart: the wait for the next attempt goes on, in another boot from its beginning.
+    pub(super) fn resume_upgrade(&mut self) {
+        let now = self.now.boot_ms;
+        let boot_id = self.s.v.env.boot_id.clone();
+        let Some(failed) = self.s.d.upgrade.as_mut().and_then(|up| up.failure.as_mut()) else { return };
+        if failed.boot_id != boot_id {
+            (failed.boot_id, failed.at_boot_ms) = (boot_id, now);
+        }
+        // Whether the cluster has heard of it is not known; a repeat is harmless.
+        let report = report(failed.step, StepStatus::Failed, Some(&failed.fault));
+        self.queue(Queued { report, is_end: false });
+    }
+
+    /// What can be installed here is asked for beside the probe.
+    pub(super) fn ask_os(&mut self) {
+        let needed = self.s.v.env.may_upgrade || self.s.d.upgrade.is_some();
+        if needed && matches!(self.s.v.upgrading.os, Slot::Empty) {
+            self.s.v.upgrading.os = Slot::Busy;
+            self.out.push(Effect::Upgrade(Do::Os));
+        }
+    }
+
+    fn os_known(&mut self, answer: Result<OsState, UpgradeFault>) {
+        if !matches!(self.s.v.upgrading.os, Slot::Busy) {
+            return;
+        }
+        match answer {
+            Ok(os) => {
+                if std::mem::take(&mut self.s.v.upgrading.os_failures) > 0 {
+                    self.s.v.prepare_fault = None;
+                }
+                self.s.v.upgrading.os = Slot::Ready(os);
+            }
+            // Whoever could not be asked may be asked later; what was looked at and cannot be used is known.
+            Err(fault)
+                if matches!(fault.code, Code::Helper | Code::Busy)
+                    || self.s.d.upgrade.as_ref().is_some_and(Upgrade::is_armed) =>
+            {
+                self.s.v.upgrading.os_failures += 1;
+                let told = Fault::new(FaultCode::Local, fault.what.as_str());
+                let delay = self.prepare_failed("asking what can be installed here", told);
+                self.s.v.upgrading.os = Slot::Later(self.now.boot_ms + delay);
+            }
+            Err(fault) => {
+                self.info(format!("this machine does not upgrade itself: {}", fault.what));
+                let boot_id = self.s.v.env.boot_id.clone();
+                let os = OsState::unsupported(fault.what.as_str(), Safe::default(), boot_id);
+                self.s.v.upgrading.os = Slot::Ready(os);
+            }
+        }
+    }
+
+    /// The cluster has answered: its offer is the same, another one, or gone.
+    pub(super) fn heard_of_upgrade(&mut self) {
+        if self.s.upgrade_wanted() {
+            if self.s.v.upgrading.ask == Ask::Sent {
+                self.s.v.upgrading.ask = Ask::Confirmed;
+            }
+            return;
+        }
+        let Some(offer) = self.s.offer().cloned() else { return };
+        self.cut_upgrade();
+        // What the offer before it has armed is disarmed first.
+        let armed = self.s.d.upgrade.take().filter(|_| self.s.armed_here());
+        let mut upgrade = Upgrade::of(&offer);
+        if let Some(old) = armed {
+            (upgrade.phase, upgrade.slot, upgrade.armed_boot_id) = (old.phase, old.slot, old.armed_boot_id);
+        }
+        self.s.d.upgrade = Some(upgrade);
+        self.info(format!("the cluster wants release {} here, this machine runs {}", offer.to, offer.from));
+    }
+
+    /// Breaks off what may be broken off; the next attempt begins anew.
+    fn cut_upgrade(&mut self) {
+        let upgrading = &mut self.s.v.upgrading;
+        (upgrading.next, upgrading.ask, upgrading.figures) = (Work::Check, Ask::No, None);
+        match upgrading.lane {
+            Lane::Busy(work, _) if work.may_be_cut() => {
+                upgrading.lane = Lane::Idle;
+                self.out.push(Effect::Upgrade(Do::Cancel));
+            }
+            Lane::Busy(..) => return,
+            Lane::Delayed(_) => upgrading.lane = Lane::Idle,
+            Lane::Idle => {}
+        }
+        self.s.v.upgrading.steps.clear();
+        self.out.push(Effect::Disarm(Timer::Upgrade));
+    }
+
+    pub(super) fn drive_upgrade(&mut self) {
+        let wanted = self.s.upgrade_wanted();
+        let upgrading = &self.s.v.upgrading;
+        let idle = upgrading.lane == Lane::Idle && upgrading.ask == Ask::No && upgrading.next == Work::Check;
+        if !wanted && !idle && !self.s.registration_waits() {
+            self.cut_upgrade();
+        }
+        if matches!(self.s.v.upgrading.lane, Lane::Busy(..)) || self.s.v.upgrading.os().is_none() {
+            return;
+        }
+        if self.s.registration_waits() {
+            return self.judge();
+        }
+        if self.s.armed_here() && self.s.v.upgrading.next != Work::Restart {
+            return self.work(Work::Disarm, Do::Disarm);
+        }
+        if !wanted {
+            return self.end_upgrade();
+        }
+        let Some(upgrade) = &self.s.d.upgrade else { return };
+        if let Some(failed) = &upgrade.failure {
+            let until = failed.at_boot_ms.saturating_add(failed.wait_ms);
+            if self.now.boot_ms < until {
+                return self.wait_until(until);
+            }
+        }
+        if let Some(offer) = self.s.offer().cloned() {
+            self.go_on(offer);
+        }
+    }
+
+    /// The next thing of the attempt.
+    fn go_on(&mut self, offer: UpgradeOffer) {
+        let next = self.s.v.upgrading.next;
+        if next == Work::Check {
+            self.s.v.upgrading.steps.clear();
+            if let Some(upgrade) = &mut self.s.d.upgrade {
+                upgrade.failure = None;
+                upgrade.attempt = upgrade.attempt.saturating_add(1);
+            }
+        }
+        self.began(next.step());
+        // What is still to be told would be lost with the machine.
+        let telling = !self.s.v.reports.is_empty() && self.s.v.post_failures == 0;
+        if next == Work::Restart && telling {
+            return;
+        }
+        if matches!(next, Work::Write | Work::Arm | Work::Restart) && !self.still_wanted() {
+            return;
+        }
+        let Some(upgrade) = &mut self.s.d.upgrade else { return };
+        let manifest = upgrade.manifest;
+        match (next, manifest) {
+            (Work::Check, _) => self.work(next, Do::Check(offer)),
+            (Work::Fetch, _) => self.work(next, Do::Fetch),
+            (Work::Verify, _) => self.work(next, Do::Verify),
+            (Work::Write, Some(manifest)) => self.work(next, Do::Write(manifest)),
+            (Work::Arm, Some(manifest)) => {
+                // On disk before the helper is asked: from here on a start may be of the new OS.
+                upgrade.phase = UpgradePhase::Armed;
+                upgrade.armed_boot_id = Some(self.s.v.env.boot_id.clone());
+                self.work(next, Do::Arm(manifest));
+            }
+            (Work::Restart, _) => self.work(next, Do::Restart),
+            _ => self.s.v.upgrading.next = Work::Check,
+        }
+    }
+
+    /// Whether the cluster has just said again that it wants this. If not it is asked now.
+    fn still_wanted(&mut self) -> bool {
+        match self.s.v.upgrading.ask {
+            Ask::Confirmed => {
+                self.s.v.upgrading.ask = Ask::No;
+                self.out.push(Effect::Disarm(Timer::Upgrade));
+                true
+            }
+            Ask::No => {
+                self.s.v.upgrading.ask = Ask::Due;
+                self.out.push(Effect::Arm(Timer::Upgrade, SILENT_MS));
+                // An answer to a question that was asked earlier would not do.
+                if matches!(self.s.v.main, Lane::Busy(Call::Poll, _)) {
+                    self.cancel_main();
+                }
+                false
+            }
+            Ask::Due | Ask::Sent => false,
+        }
+    }
+
+    /// Whether the next poll is that question; it is then under way.
+    pub(super) fn upgrade_asks(&mut self) -> bool {
+        let due = self.s.v.upgrading.ask == Ask::Due;
+        if due {
+            self.s.v.upgrading.ask = Ask::Sent;
+        }
+        due
+    }
+
+    /// The question got no answer.
+    pub(super) fn ask_again(&mut self) {
+        if self.s.v.upgrading.ask == Ask::Sent {
+            self.s.v.upgrading.ask = Ask::Due;
+        }
+    }
+
+    /// No upgrade is wanted, or nobody knows at the moment.
+    fn end_upgrade(&mut self) {
+        let over = self.s.d.joined.is_some() || self.s.word().is_some_and(|word| word != "needs-upgrade");
+        if over && self.s.d.upgrade.take().is_some() {
+            self.s.v.upgrading.to_clean = true;
+        }
+        if over && self.s.v.upgrading.to_clean {
+            self.s.v.upgrading.to_clean = false;
+            self.work(Work::Clean, Do::Clean);
+        }
+    }
+
+    /// What runs here: the new OS on trial, the old one again, or a third.
+    fn judge(&mut self) {
+        if self.s.identity().is_none() || matches!(self.s.v.upgrading.lane, Lane::Delayed(_)) {
+            return;
+        }
+        let Some(os) = self.s.v.upgrading.os().cloned() else { return };
+        let Some(upgrade) = self.s.d.upgrade.as_ref().filter(|_| self.s.armed_before()) else {
+            // The journal does not know of a trial: it was lost, which is no fault of the new OS.
+            return self.bless();
+        };
+        let runs = os.booted.release.clone();
+        if runs == upgrade.to && os.booted.slot == upgrade.slot {
+            return self.bless();
+        }
+        if runs == upgrade.from {
+            return self.fell_back(&os);
+        }
+        let text = format!(
+            "this machine runs {runs}, neither {} nor {}: the upgrade is over",
+            upgrade.from, upgrade.to
+        );
+        self.info(text);
+        self.s.d.upgrade = None;
+        self.s.v.upgrading.to_clean = true;
+    }
+
+    fn bless(&mut self) {
+        let known = self.s.d.upgrade.is_some();
+        // The key of a registration is made on the old OS; a new OS that cannot read it is none that works.
+        if known && self.s.d.registration.is_none() {
+            let check = "the client key is not the one that registered";
+            return self.not_accepted(&UpgradeFault::health(check, "Look at: journalctl -u stratum-join"));
+        }
+        self.began(UpgradeStep::Health);
+        self.work(Work::Bless, Do::Bless);
+    }
+
+    /// A restart is what ends a trial in vain: after three the boot loader starts the old OS.
+    fn not_accepted(&mut self, fault: &UpgradeFault) {
+        self.ended(UpgradeStep::Health, StepStatus::Failed, Some(fault));
+        if let Some(upgrade) = &mut self.s.d.upgrade {
+            upgrade.trial_note = Some(fault.what.clone());
+        }
+        self.info(format!("the new OS is not accepted: {} This machine restarts", fault.what));
+        self.work(Work::Restart, Do::Restart);
+    }
+
+    /// The old OS runs again. Why, the boot entry tells: what the installer said when it armed proves nothing.
+    fn fell_back(&mut self, os: &OsState) {
+        let Some(upgrade) = &mut self.s.d.upgrade else { return };
+        let fault = back_again(upgrade, os);
+        if matches!(fault.code, Code::BootFailed | Code::Health) {
+            upgrade.boot_failures = upgrade.boot_failures.saturating_add(1);
+        }
+        upgrade.phase = UpgradePhase::Preparing;
+        (upgrade.slot, upgrade.armed_boot_id, upgrade.trial_note) = (None, None, None);
+        self.upgrade_failed(UpgradeStep::Boot, fault);
+    }
+
+    /// The attempt is over; the next one begins by itself.
+    fn upgrade_failed(&mut self, step: UpgradeStep, fault: UpgradeFault) {
+        let wait_ms = RETRY_MS + self.now.random % SPREAD_MS;
+        let boot_id = self.s.v.env.boot_id.clone();
+        self.ended(step, StepStatus::Failed, Some(&fault));
+        let Some(upgrade) = &mut self.s.d.upgrade else { return };
+        self.out.push(Effect::Say(Notice::Upgrade {
+            step,
+            fault: Box::new(fault.clone()),
+            retry_ms: wait_ms,
+            attempt: upgrade.attempt,
+        }));
+        upgrade.failure = Some(Failed { step, fault, boot_id, at_boot_ms: self.now.boot_ms, wait_ms });
+        let upgrading = &mut self.s.v.upgrading;
+        (upgrading.next, upgrading.ask, upgrading.figures) = (Work::Check, Ask::No, None);
+        self.wait_until(self.now.boot_ms.saturating_add(wait_ms));
+    }
+
+    fn wait_until(&mut self, until: u64) {
+        self.s.v.upgrading.lane = Lane::Delayed(until);
+        self.out.push(Effect::Arm(Timer::Upgrade, until.saturating_sub(self.now.boot_ms)));
+    }
+
+    /// The operator wants the next attempt now.
+    pub(super) fn retry_upgrade(&mut self) {
+        if !self.s.upgrade_waits() {
+            return;
+        }
+        if let Some(failed) = self.s.d.upgrade.as_mut().and_then(|up| up.failure.as_mut()) {
+            failed.wait_ms = 0;
+        }
+        self.s.v.upgrading.lane = Lane::Idle;
+        self.out.push(Effect::Disarm(Timer::Upgrade));
+    }
+
+    pub(super) fn upgrade_timer(&mut self) {
+        let upgrading = &mut self.s.v.upgrading;
+        match (upgrading.lane, upgrading.ask) {
+            (Lane::Delayed(_), _) => upgrading.lane = Lane::Idle,
+            (Lane::Busy(Work::Restart, _), _) => {
+                upgrading.lane = Lane::Idle;
+                self.restart_failed(UpgradeFault::helper("this machine was to restart and did not"));
+            }
+            (_, Ask::Due | Ask::Sent) => {
+                let what = "The cluster did not confirm the upgrade for 10 minutes. Not restarted.";
+                let step = upgrading.next.step();
+                self.upgrade_failed(step, UpgradeFault::new(Code::FounderSilent, what, "Check the founder."));
+            }
+            _ => {}
+        }
+    }
+
+    fn restart_failed(&mut self, fault: UpgradeFault) {
+        if self.s.registration_waits() {
+            self.info(format!("{} It is tried again.", fault.what));
+            return self.wait_until(self.now.boot_ms + backoff::MINUTE_MS);
+        }
+        self.upgrade_failed(UpgradeStep::Boot, fault);
+    }
+
+    // --- answers ------------------------------------------------------------------------------
+
+    pub(super) fn upgrade_done(&mut self, done: Done) {
+        match done {
+            Done::Os(answer) => self.os_known(*answer),
+            Done::Figures(figures) => {
+                if let Lane::Busy(Work::Fetch | Work::Verify | Work::Write, _) = self.s.v.upgrading.lane {
+                    self.s.v.upgrading.figures = Some(figures);
+                }
+            }
+            Done::Check(answer) if self.take_work(Work::Check) => self.checked(answer),
+            Done::Fetch(answer) if self.take_work(Work::Fetch) => {
+                self.passed(answer, Work::Fetch, Work::Verify)
+            }
+            Done::Verify(answer) if self.take_work(Work::Verify) => {
+                self.passed(answer, Work::Verify, Work::Write);
+            }
+            Done::Write(answer) if self.take_work(Work::Write) => self.written(answer),
+            Done::Arm(answer) if self.take_work(Work::Arm) => match answer {
+                // The offer changed while it was armed: it is disarmed now.
+                Ok(()) if self.s.v.upgrading.next != Work::Arm => {}
+                Ok(()) => self.passed(Ok(()), Work::Arm, Work::Restart),
+                // What it came to is not known, so it is taken back.
+                Err(fault) => self.upgrade_failed(UpgradeStep::Install, fault),
+            },
+            Done::Restart(Ok(())) => {
+                if matches!(self.s.v.upgrading.lane, Lane::Busy(Work::Restart, _)) {
+                    self.info("this machine restarts into the new OS".to_owned());
+                    self.out.push(Effect::Arm(Timer::Upgrade, RESTART_MS));
+                }
+            }
+            Done::Restart(Err(fault)) if self.take_work(Work::Restart) => self.restart_failed(fault),
+            Done::Disarm(answer) if self.take_work(Work::Disarm) => self.disarmed(answer),
+            Done::Bless(answer) if self.take_work(Work::Bless) => self.blessed(answer),
+            Done::Clean(answer) if self.take_work(Work::Clean) => self.cleaned(answer),
+            // Late answers to what was broken off.
+            _ => {}
+        }
+    }
+
+    fn checked(&mut self, answer: Result<Checked, UpgradeFault>) {
+        let (manifest, host) = match answer {
+            Ok(Checked::Release { manifest, host }) => (manifest, host),
+            Ok(Checked::Stale | Checked::Installed) => return self.stale_offer(),
+            Err(fault) => {
+                let whole = matches!(fault.code, Code::SourceRefused | Code::Unsupported);
+                let step = if whole { UpgradeStep::Whole } else { UpgradeStep::Manifest };
+                return self.upgrade_failed(step, fault);
+            }
+        };
+        self.s.v.upgrading.stale = 0;
+        self.s.v.upgrading.host = Some(host);
+        if let Some(upgrade) = &mut self.s.d.upgrade {
+            // Another release under the same name: its attempts are counted anew.
+            if upgrade.manifest.is_some_and(|old| old != manifest) {
+                (upgrade.attempt, upgrade.boot_failures) = (1, 0);
+            }
+            upgrade.manifest = Some(manifest);
+        }
+        self.passed(Ok(()), Work::Check, Work::Fetch);
+    }
+
+    /// The offer speaks of another release than the one that runs: the cluster is told what runs.
+    fn stale_offer(&mut self) {
+        self.s.v.upgrading.stale += 1;
+        if self.s.v.upgrading.stale > STALE {
+            let (from, to) = self
+                .s
+                .d
+                .upgrade
+                .as_ref()
+                .map_or_else(Default::default, |up| (up.from.clone(), up.to.clone()));
+            let what = format!(
+                "The cluster offers an upgrade from {from} to {to}, and this machine runs another release."
+            );
+            return self.upgrade_failed(
+                UpgradeStep::Whole,
+                UpgradeFault::new(Code::WrongRelease, what, "Reject this machine and let it register anew."),
+            );
+        }
+        self.s.d.upgrade = None;
+        self.s.v.view = None;
+        self.s.v.registered_now = false;
+        self.s.v.upgrading.steps.clear();
+        if matches!(self.s.v.main, Lane::Busy(Call::Poll, _)) {
+            self.cancel_main();
+        }
+    }
+
+    fn passed(&mut self, answer: Result<(), UpgradeFault>, work: Work, next: Work) {
+        match answer {
+            Ok(()) => {
+                self.s.v.upgrading.next = next;
+                self.s.v.upgrading.figures = None;
+                if next.step() != work.step() {
+                    self.ended(work.step(), StepStatus::Done, None);
+                }
+            }
+            Err(fault) => self.upgrade_failed(work.step(), fault),
+        }
+    }
+
+    fn written(&mut self, answer: Result<OsSlot, UpgradeFault>) {
+        if let (Ok(slot), Some(upgrade)) = (&answer, &mut self.s.d.upgrade) {
+            upgrade.slot = Some(*slot);
+        }
+        self.passed(answer.map(drop), Work::Write, Work::Arm);
+    }
+
+    fn disarmed(&mut self, answer: Result<(), UpgradeFault>) {
+        match answer {
+            Ok(()) => {
+                if let Some(upgrade) = &mut self.s.d.upgrade {
+                    upgrade.phase = UpgradePhase::Preparing;
+                    upgrade.armed_boot_id = None;
+                }
+                self.info("the next start is of the OS that runs now".to_owned());
+            }
+            Err(fault) => {
+                self.info(format!("the change of the next start could not be taken back: {}", fault.what));
+                self.wait_until(self.now.boot_ms + TRIAL_PACE_MS);
+            }
+        }
+    }
+
+    fn cleaned(&mut self, answer: Result<(), UpgradeFault>) {
+        if let Err(fault) = answer {
+            self.info(format!("files of an upgrade that is over stay on the disk: {}", fault.what));
+        }
+    }
+
+    fn blessed(&mut self, answer: Result<(), UpgradeFault>) {
+        match answer {
+            Ok(()) => {
+                if let Slot::Ready(os) = &mut self.s.v.upgrading.os {
+                    os.booted.trial = Trial::No;
+                }
+                self.ended(UpgradeStep::Health, StepStatus::Done, None);
+                let runs = self.s.v.upgrading.os().map(|os| os.booted.release.clone()).unwrap_or_default();
+                self.info(format!("the new OS {runs} works and stays"));
+                if let Some(upgrade) = &mut self.s.d.upgrade {
+                    upgrade.phase = UpgradePhase::Blessed;
+                    upgrade.armed_boot_id = None;
+                }
+            }
+            Err(fault) if matches!(fault.code, Code::Helper | Code::Busy) => {
+                self.info(format!("{} It is tried again.", fault.what));
+                self.wait_until(self.now.boot_ms + TRIAL_PACE_MS);
+            }
+            Err(fault) => self.not_accepted(&fault),
+        }
+    }
+
+    // --- helpers ------------------------------------------------------------------------------
+
+    fn work(&mut self, work: Work, what: Do) {
+        self.s.v.upgrading.lane = Lane::Busy(work, self.now.boot_ms);
+        self.out.push(Effect::Upgrade(what));
+    }
+
+    fn take_work(&mut self, work: Work) -> bool {
+        let mine = matches!(self.s.v.upgrading.lane, Lane::Busy(w, _) if w == work);
+        if mine {
+            self.s.v.upgrading.lane = Lane::Idle;
+        }
+        mine
+    }
+
+    fn info(&mut self, text: String) {
+        self.say(Notice::Info(Safe::clean(text)));
+    }
+
+    /// Shown, and told to the cluster, once.
+    fn began(&mut self, step: UpgradeStep) {
+        let now = self.now.boot_ms;
+        let steps = &mut self.s.v.upgrading.steps;
+        if steps.iter().any(|line| line.step == step) {
+            return;
+        }
+        steps.push(UpgradeLine { step, status: StepStatus::Running, began_ms: now, ended_ms: None });
+        self.tell(step, StepStatus::Running, None);
+    }
+
+    fn ended(&mut self, step: UpgradeStep, status: StepStatus, fault: Option<&UpgradeFault>) {
+        let now = self.now.boot_ms;
+        let lines = self.s.v.upgrading.steps.iter_mut();
+        for line in
+            lines.filter(|line| line.step == step || (step == UpgradeStep::Whole && line.ended_ms.is_none()))
+        {
+            (line.status, line.ended_ms) = (status, Some(now));
+        }
+        self.tell(step, status, fault);
+    }
+
+    fn tell(&mut self, step: UpgradeStep, status: StepStatus, fault: Option<&UpgradeFault>) {
+        let report = report(step, status, fault);
+        // A failure has a line of its own, with when it is tried again.
+        if fault.is_none() {
+            self.say_step(&report);
+        }
+        self.queue(Queued { report, is_end: false });
+    }
+}
+
+/// What the cluster is told of a step.
+pub(super) fn report(step: UpgradeStep, status: StepStatus, fault: Option<&UpgradeFault>) -> StepReport {
+    let index = step.index();
+    StepReport {
+        step: Safe::clean(step.name()),
+        title: Safe::clean(step.title()),
+        index,
+        total: index.map(|_| UpgradeStep::ALL.len() as u32),
+        status,
+        error: fault.map(|fault| Safe::clean(format!("{}: {}", fault.code.as_str(), fault.what))),
+    }
+}
+
+/// Why the old OS runs again, as the boot entry has it.
+fn back_again(upgrade: &Upgrade, os: &OsState) -> UpgradeFault {
+    let (from, to) = (upgrade.from.as_str(), upgrade.to.as_str());
+    match os.last_trial {
+        LastTrial::Exhausted { tries } => {
+            let error = os.last_error.as_ref().map(|error| format!("Its last words: {error}"));
+            let note = upgrade.trial_note.as_ref().map(ToString::to_string).or(error).unwrap_or_default();
+            let fault = UpgradeFault::boot_failed(to, from, tries, &note);
+            let code = if upgrade.trial_note.is_some() { Code::Health } else { fault.code };
+            UpgradeFault { code, ..fault }
+        }
+        LastTrial::NotTried => UpgradeFault::not_tried(to),
+        LastTrial::Interrupted { done, left } => {
+            UpgradeFault::interrupted(to, done, done.saturating_add(left))
+        }
+        LastTrial::Good => UpgradeFault::new(
+            Code::Interrupted,
+            format!("The new OS {to} works, and {from} was chosen by hand."),
+            "Leave the machine on.",
+        ),
+        LastTrial::None | LastTrial::Lost => UpgradeFault::new(
+            Code::Interrupted,
+            format!("The boot entry of {to} is not there any more."),
+            "Leave the machine on.",
+        ),
+    }
+}
