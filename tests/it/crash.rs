@@ -109,6 +109,12 @@ const NEVER: &[(&str, &str)] = &[
     ("blob-create", "as blob-chunk"),
     ("blob-finish", "as blob-chunk"),
     ("manifest-store", "as blob-chunk"),
+    ("offer-store", "of a self-upgrade: tests/it/upgrade.rs kills it there"),
+    ("disarmed-store", "as offer-store"),
+    ("arming-store", "as offer-store"),
+    ("blessed-store", "as offer-store"),
+    ("upgrade-clear", "as offer-store"),
+    ("upgrade-store", "as offer-store"),
     (
         "slot-clear",
         "the install of an OS, which no join begins yet; src/privileged/os_tests.rs kills each of its verbs",

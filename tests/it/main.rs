@@ -24,3 +24,4 @@ mod same_truth;
 mod story;
 mod support;
 mod units;
+mod upgrade;
