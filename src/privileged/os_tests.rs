@@ -548,6 +548,17 @@ async fn one_wrong_byte_leaves_the_slot_without_a_beginning_and_nothing_to_start
 }
 
 #[tokio::test]
+async fn a_write_that_fails_leaves_nothing_armed_of_what_was_there_before() {
+    let machine = Machine::new();
+    machine.armed(&release("0.7.0", 70)).await;
+    let newer = release("0.8.0", 80);
+    let manifest = machine.staged(&newer);
+    std::fs::remove_file(machine.stage().join(format!("blobs/{}", newer.root()))).unwrap();
+    says(&machine.write(manifest).await.unwrap_err(), Why::Hash, "is not there");
+    machine.untouched("the slot is garbage").await;
+}
+
+#[tokio::test]
 async fn a_file_that_changes_all_the_time_is_never_written_wrong() {
     let machine = Machine::new();
     let new = release("0.7.0", 70);
@@ -751,7 +762,7 @@ async fn a_disk_that_fails_is_named_and_nothing_is_armed() {
         (write(Errno::NOSPC), Why::NoSpace, "the disk is full"),
         (write(Errno::IO), Why::InstallIo, "input/output error"),
         (Trouble::Sync(Errno::IO), Why::InstallIo, "input/output error"),
-        (Trouble::ReadBack, Why::InstallIo, "read back differs"),
+        (Trouble::ReadBack, Why::InstallIo, "to slot b failed: read back differs"),
     ] {
         let mut machine = Machine::new();
         let manifest = machine.staged(&release("0.7.0", 70));
