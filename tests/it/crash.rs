@@ -14,6 +14,7 @@ use lab_founder::{Evil, Step};
 
 use crate::support::invariants::Known;
 use crate::support::{World, bin};
+use crate::upgrade;
 
 /// How a join comes to the point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,32 +103,6 @@ const TABLE: &[Row] = &[
 
 /// In the source and never reached, with the reason.
 const NEVER: &[(&str, &str)] = &[
-    (
-        "blob-chunk",
-        "the download of a release, which no join begins yet; tests/it/download.rs kills it at random",
-    ),
-    ("blob-create", "as blob-chunk"),
-    ("blob-finish", "as blob-chunk"),
-    ("manifest-store", "as blob-chunk"),
-    ("offer-store", "of a self-upgrade: tests/it/upgrade.rs kills it there"),
-    ("disarmed-store", "as offer-store"),
-    ("arming-store", "as offer-store"),
-    ("blessed-store", "as offer-store"),
-    ("upgrade-clear", "as offer-store"),
-    ("upgrade-store", "as offer-store"),
-    (
-        "slot-clear",
-        "the install of an OS, which no join begins yet; src/privileged/os_tests.rs kills each of its verbs",
-    ),
-    ("armed-remove", "as slot-clear"),
-    ("armed-store", "as slot-clear"),
-    ("bless", "as slot-clear"),
-    ("entry-remove", "as slot-clear"),
-    ("entry-write", "as slot-clear"),
-    ("floor-store", "as slot-clear"),
-    ("installed-remove", "as slot-clear"),
-    ("installed-store", "as slot-clear"),
-    ("slot-write", "as slot-clear"),
     ("recorded-write", "the recording backend's own files, which no node has"),
     ("restart-clear", "as recorded-write"),
     ("restart-request", "as recorded-write"),
@@ -295,7 +270,8 @@ fn the_table_names_every_crash_point_of_the_source() {
     }
     let pairs =
         |row: &Row| row.3.iter().map(|when| (row.1.to_owned(), (*when).to_owned())).collect::<Vec<_>>();
-    let table: BTreeSet<(String, String)> = TABLE.iter().flat_map(pairs).collect();
+    let mut table: BTreeSet<(String, String)> = TABLE.iter().flat_map(pairs).collect();
+    table.extend(upgrade::crash::points());
     let missing: Vec<_> = source.difference(&table).collect();
     let stale: Vec<_> = table.difference(&source).collect();
     assert!(
@@ -317,7 +293,7 @@ fn area(name: &str) {
 }
 
 /// All cases, two at a time; the names of those that failed.
-fn run_all<T: Sync>(what: &str, cases: Vec<(&str, T, &str)>, run: impl Fn(&str, &T, &str) + Sync) {
+pub fn run_all<T: Sync>(what: &str, cases: Vec<(&str, T, &str)>, run: impl Fn(&str, &T, &str) + Sync) {
     the_binary_has_crash_points();
     let (queue, failed) = (Mutex::new(cases.iter()), Mutex::new(Vec::new()));
     thread::scope(|scope| {

@@ -1,10 +1,14 @@
 //! A whole self-upgrade: the real agent, a real founder, a real release over TLS; only the slots and the restart are recorded.
 
+pub mod crash;
+mod faults;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use console::snapshot::State;
+use console::snapshot::{State, StepStatus};
 use lab_founder::config::Supply;
+use lab_founder::mirror::Fault;
 use lab_founder::release::{AbInput, SecretKey, Spec, make, sign};
 use lab_founder::{Config, EvilMirror};
 use serde_json::Value;
@@ -24,16 +28,16 @@ struct Upgrade {
 }
 
 impl Upgrade {
-    fn from_founder() -> Self {
+    fn from_founder(chunks: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let release = release(dir.path(), "0.7.0", 70);
+        let release = release(dir.path(), "0.7.0", 70, chunks);
         let config = Config { supply: Supply::Founder, release_dir: Some(release), ..Config::for_tests() };
         Self::with(config, dir, None)
     }
 
-    fn from_mirror() -> Self {
+    fn from_mirror(chunks: usize, faults: &[Fault]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mirror = EvilMirror::of(&release(dir.path(), "0.7.0", 70), &[]).unwrap();
+        let mirror = EvilMirror::of(&release(dir.path(), "0.7.0", 70, chunks), faults).unwrap();
         let config = Config { supply: Supply::Mirror(mirror.url()), ..Config::for_tests() };
         let upgrade = Self::with(config, dir, Some(mirror));
         let ca = upgrade.world.machine.path("etc/stratum/mirror-ca.pem");
@@ -57,8 +61,7 @@ impl Upgrade {
     /// Waits until the agent has asked for a restart, and starts the machine anew.
     fn restart(&mut self, trial: Outcome) {
         let machine = self.machine();
-        let asked = machine.path("var/lib/stratum/os/recorded/restart-requested");
-        let asked = wait::until(PATIENCE, || asked.exists().then_some(()));
+        let asked = wait::until(PATIENCE, || restarts(machine).then_some(()));
         assert!(asked.is_some(), "it does not restart; its log:\n{}", machine.log());
         machine.kill();
         self.boot(trial);
@@ -72,11 +75,22 @@ impl Upgrade {
         machine.start();
     }
 
+    /// The slot that was written holds the release's image.
+    fn look_at_the_slot(&self) {
+        let slot = fs::read(self.world.machine.path("var/lib/stratum/os/recorded/slot-b.img")).unwrap();
+        assert!(slot == fs::read(self.dir.path().join("root-0.7.0")).unwrap(), "slot b is not the release's");
+    }
+
     fn only_record(&self) -> Value {
         let joins = self.world.joins();
         assert_eq!(joins.len(), 1, "{joins:?}");
         self.world.record(joins[0]["id"].as_str().unwrap())
     }
+}
+
+/// The machine would restart now.
+fn restarts(machine: &Machine) -> bool {
+    machine.path("var/lib/stratum/os/recorded/restart-requested").exists()
 }
 
 /// What an ISO of 0.6.0 leaves behind, with the key of its releases.
@@ -91,8 +105,8 @@ fn older(machine: &mut Machine, dir: &Path) {
     machine.firstboot_does("delay-ms=0");
 }
 
-/// A release of nine chunks and a bit, signed.
-fn release(dir: &Path, name: &str, sequence: u64) -> PathBuf {
+/// A signed release whose root is so many chunks and a bit.
+fn release(dir: &Path, name: &str, sequence: u64, chunks: usize) -> PathBuf {
     let key = SecretKey::from_seed([7; 32], [7; 8]);
     fs::write(dir.join("release.pub"), key.public_text()).unwrap();
     let input = |of: &str, size: usize| {
@@ -103,10 +117,10 @@ fn release(dir: &Path, name: &str, sequence: u64) -> PathBuf {
     };
     let spec = Spec {
         ab: Some(AbInput {
-            root: input("root", 9 * 4 * 1024 * 1024 + 5),
+            root: input("root", chunks * 4 * 1024 * 1024 + 5),
             fstype: "erofs".to_owned(),
             linux: input("linux", 70_000),
-            initrds: vec![input("initrd", 5_000_000)],
+            initrds: vec![input("initrd", 50_000)],
             cmdline: vec!["quiet".to_owned()],
         }),
         ..Spec::named(name, sequence, "0.5.0")
@@ -119,12 +133,12 @@ fn release(dir: &Path, name: &str, sequence: u64) -> PathBuf {
 
 #[test]
 fn an_older_machine_upgrades_itself_from_a_mirror_and_joins_with_the_same_pairing_code() {
-    joins(Upgrade::from_mirror());
+    joins(Upgrade::from_mirror(9, &[]));
 }
 
 #[test]
 fn an_older_machine_upgrades_itself_from_the_founder_and_joins_with_the_same_pairing_code() {
-    joins(Upgrade::from_founder());
+    joins(Upgrade::from_founder(9));
 }
 
 fn joins(mut upgrade: Upgrade) {
@@ -139,8 +153,7 @@ fn joins(mut upgrade: Upgrade) {
     let record = upgrade.only_record();
     assert_eq!(record["release"], "0.7.0");
     upgrade.world.finish();
-    let slot = fs::read(upgrade.machine().path("var/lib/stratum/os/recorded/slot-b.img")).unwrap();
-    assert_eq!(slot, fs::read(upgrade.dir.path().join("root-0.7.0")).unwrap());
+    upgrade.look_at_the_slot();
     // Nothing of it stays in the stage.
     let blobs = fs::read_dir(upgrade.machine().path("var/lib/stratum/join/upgrade/blobs")).unwrap();
     assert_eq!(blobs.count(), 0);

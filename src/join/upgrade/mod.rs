@@ -646,7 +646,7 @@ fn back_again(upgrade: &Upgrade, os: &OsState) -> UpgradeFault {
     let (from, to) = (upgrade.from.as_str(), upgrade.to.as_str());
     match os.last_trial {
         LastTrial::Exhausted { tries } => {
-            let error = os.last_error.as_ref().map(|error| format!("Its last words: {error}"));
+            let error = os.last_error.as_ref().map(|error| format!("Its last words: {error}."));
             let note = upgrade.trial_note.as_ref().map(ToString::to_string).or(error).unwrap_or_default();
             let fault = UpgradeFault::boot_failed(to, from, tries, &note);
             let code = if upgrade.trial_note.is_some() { Code::Health } else { fault.code };
