@@ -74,6 +74,12 @@ impl Inventory {
         self.digest_but(&["link", "speedMbps", "routes"])
     }
 
+    /// The same without addresses, too: what is in the machine.
+    #[must_use]
+    pub fn hardware_digest(&self) -> [u8; 32] {
+        self.digest_but(&["link", "speedMbps", "routes", "ipv4", "ipv6"])
+    }
+
     fn digest_but(&self, flapping: &[&str]) -> [u8; 32] {
         let mut value = serde_json::to_value(self).expect("plain data always becomes JSON");
         if let Some(top) = value.as_object_mut() {

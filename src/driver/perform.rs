@@ -423,6 +423,7 @@ impl Performer {
         ProbeView {
             digest: inventory.digest(),
             steady: inventory.steady_digest(),
+            hardware: inventory.hardware_digest(),
             product_uuid,
             install_id,
             release: inventory.host.release.as_ref().map(|r| Safe::clean(r.as_str())),

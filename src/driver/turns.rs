@@ -135,6 +135,7 @@ mod tests {
             2 => Event::Probed(Ok(ProbeView {
                 digest: [n; 32],
                 steady: [n; 32],
+                hardware: [n; 32],
                 product_uuid: Some(Safe::clean(n.to_string())),
                 install_id: None,
                 release: None,

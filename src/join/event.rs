@@ -64,6 +64,8 @@ pub struct ProbeView {
     pub digest: [u8; 32],
     /// The same without links and routes, which a bad cable changes all the time.
     pub steady: [u8; 32],
+    /// And without addresses: what is in the machine.
+    pub hardware: [u8; 32],
     /// DMI product UUID when it is not a placeholder.
     pub product_uuid: Option<Safe<64>>,
     /// `installId` of the install record.

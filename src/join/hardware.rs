@@ -115,7 +115,11 @@ impl Turn {
         }
         looks.forget();
         looks.told_ms = Some(now);
-        let what = if view.steady == old.steady { "links" } else { "hardware" };
+        let what = match () {
+            () if view.steady == old.steady => "links",
+            () if view.hardware == old.hardware => "addresses",
+            () => "hardware",
+        };
         self.say(Notice::Info(Safe::clean(format!(
             "the {what} of this machine changed: the cluster is told"
         ))));

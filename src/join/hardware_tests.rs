@@ -4,6 +4,7 @@ use super::effect::Effect;
 use super::event::Event;
 use super::fault::{Code, Fault};
 use super::hardware::{AGAIN_MS, APART_MS, FLAP_MS, QUIET_MAX_MS, QUIET_MS};
+use super::notice::Notice;
 use super::sim::{Outcome, World};
 use super::state::Phase;
 
@@ -110,6 +111,20 @@ fn two_looks_that_agree_are_told_at_once_and_the_poll_is_not_waited_for() {
     assert!(registers(&world) && !world.outstanding.iter().any(is_poll), "{:?}", world.outstanding);
     answer_registration(&mut world);
     assert!(world.outstanding.iter().all(is_poll) && world.state.phase() == Phase::Pending);
+}
+
+#[test]
+fn the_log_says_whether_it_was_a_cable_an_address_or_a_device() {
+    for (then, what) in [(0x31, "links"), (0x20, "addresses"), (0x50, "hardware")] {
+        let mut world = pending();
+        change(&mut world, then);
+        let text = format!("the {what} of this machine changed: the cluster is told");
+        assert!(
+            world.said.contains(&Notice::Info(console::text::Safe::clean(&text))),
+            "{text}: {:?}",
+            world.said
+        );
+    }
 }
 
 #[test]

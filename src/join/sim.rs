@@ -9,6 +9,7 @@ use console::text::Safe;
 use super::effect::{Effect, Timer};
 use super::event::*;
 use super::fault::{Code, Fault};
+use super::notice::Notice;
 use super::sim_os::ToyOs;
 use super::state::*;
 use super::upgrade::{Do, Done, Upgrade};
@@ -90,6 +91,8 @@ pub(super) struct World {
     marker: bool,
     pub(super) exited: bool,
     pub(super) violations: Vec<String>,
+    /// What was to be logged.
+    pub(super) said: Vec<Notice>,
     random: u64,
     /// The OS side; a machine that cannot upgrade itself when `None`.
     pub(super) os: Option<ToyOs>,
@@ -136,6 +139,7 @@ impl World {
             marker: false,
             exited: false,
             violations: Vec::new(),
+            said: Vec::new(),
             random: 7,
             os,
             cluster: "0.7.0",
@@ -195,7 +199,7 @@ impl World {
                 Effect::Arm(timer, after) => drop(self.timers.insert(timer, self.boot_ms + after)),
                 Effect::Disarm(timer) => drop(self.timers.remove(&timer)),
                 Effect::CancelMain => self.outstanding.retain(|e| !is_main(e)),
-                Effect::Say(_) => {}
+                Effect::Say(notice) => self.said.push(notice),
                 Effect::Upgrade(Do::Cancel) => self.outstanding.retain(|e| !may_be_cut(e)),
                 // It goes on beside everything else and brings no join forward.
                 Effect::Diagnose(past) => {
@@ -480,6 +484,7 @@ impl World {
             Effect::Probe { .. } => Event::Probed(Ok(ProbeView {
                 digest: [self.hardware; 32],
                 steady: [self.hardware / 16; 32],
+                hardware: [self.hardware / 32; 32],
                 product_uuid: Some(Safe::clean("uuid-1")),
                 install_id: None,
                 release: Some(Safe::clean("0.7.0")),

@@ -105,6 +105,7 @@ fn probed_as(uuid: &str) -> Event {
     Event::Probed(Ok(ProbeView {
         digest: [3; 32],
         steady: [3; 32],
+        hardware: [3; 32],
         product_uuid: Some(Safe::clean(uuid)),
         install_id: None,
         release: Some(Safe::clean("0.7.0")),

@@ -11,6 +11,8 @@ pub struct Board {
     pub drives: &'static [Drive],
     /// The arguments that put devices in place, in this order; `drive=<id>` names a drive.
     pub devices: &'static [&'static str],
+    /// Routers are heard on the first NIC: addresses then come when they come, which no listing of a join can have in it.
+    pub ipv6: bool,
 }
 
 /// A disk: a sparse file of the host.
@@ -31,6 +33,7 @@ pub struct Drive {
 /// A small server with a disk of each common kind: what every story has unless it says otherwise.
 pub const SERVER: Board = Board {
     memory: 1024,
+    ipv6: false,
     drives: &[Drive::new("nvme", 2048), Drive::new("scsi", 2048), Drive::new("virtio", 2048)],
     devices: &[
         "-device",

@@ -23,6 +23,7 @@ pub const MODELS: &[Model] = &[BUSES, STACKS];
 pub const BUSES: Model = Model {
     name: "buses",
     board: Board {
+        ipv6: true,
         memory: 1024,
         drives: &[
             Drive::new("virtio", 64),
@@ -143,6 +144,7 @@ pub const BUSES: Model = Model {
 pub const STACKS: Model = Model {
     name: "stacks",
     board: Board {
+        ipv6: true,
         memory: 1024,
         drives: &[
             Drive::new("path", 128),

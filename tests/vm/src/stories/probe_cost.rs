@@ -16,6 +16,7 @@ const MEASURE: Duration = Duration::from_secs(20 * 60);
 macro_rules! scsi_disks {
     ($($n:literal)*) => {
         Board {
+            ipv6: false,
             memory: 1024,
             drives: &[$(Drive::new(concat!("disk", $n), 64)),*],
             devices: &[
