@@ -119,6 +119,10 @@ impl Lab {
     ) -> Result<Fetched, UpgradeFault> {
         let stage = Stage::open(&self.stage()).unwrap();
         let fetched = block_on(fetch(Arc::new(source), stage, self.wants.clone(), options(pace), told));
+        if fetched.is_err() {
+            // A thread that was told to stop may still finish what it had begun; the stage is opened when it is gone.
+            drop(Stage::open(&self.stage()).unwrap());
+        }
         self.nothing_wrong_is_complete();
         fetched
     }

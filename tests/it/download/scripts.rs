@@ -81,6 +81,8 @@ fn explains(fault: &Fault, code: Code) -> bool {
                 | F::Empty
                 | F::Html
                 | F::Late(_)
+                // Of a file that is asked for whole.
+                | F::Less(_)
                 | F::WrongTotal(_)
                 | F::NoContentRange
                 | F::Multipart
