@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use console::text::Safe;
 use serde::Serialize;
 
 use super::Output;
@@ -277,11 +278,11 @@ fn local(what: String) -> UpgradeFault {
 }
 
 fn disk(error: &StageError) -> UpgradeFault {
-    match error {
-        StageError::Full(text) => UpgradeFault::new(Code::NoSpace, format!("{text}."), "Free space."),
-        StageError::Failed(text) => {
-            UpgradeFault::new(Code::Io, format!("{text}."), "Check the directory and the disk it is on.")
-        }
+    let fault = UpgradeFault::from(error);
+    match fault.code {
+        // Here somebody chose the directory.
+        Code::Io => UpgradeFault { todo: Safe::clean("Check the directory and the disk it is on."), ..fault },
+        _ => fault,
     }
 }
 

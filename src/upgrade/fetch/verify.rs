@@ -71,21 +71,13 @@ fn one(stage: &Stage, want: &FileEntry, read: &mut dyn FnMut(u64) -> bool) -> Re
 
 fn stopped(error: &Stopped) -> UpgradeFault {
     match error {
-        Stopped::Stage(StageError::Full(text)) => UpgradeFault::new(
-            Code::NoSpace,
-            format!("There is no room for the release: {text}."),
-            "Free space.",
-        ),
+        Stopped::Stage(error) => error.into(),
         other => io(other.to_string()),
     }
 }
 
 fn io(text: String) -> UpgradeFault {
-    UpgradeFault::new(
-        Code::Io,
-        format!("The disk failed: {text}."),
-        "Check the disk (`smartctl`); replace it.",
-    )
+    (&StageError::Failed(text)).into()
 }
 
 #[cfg(test)]
