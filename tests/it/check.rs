@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::actions::{Said, mistyped};
 use crate::support::told::{assert_nothing_given_away, heap, spellings};
-use crate::support::{Machine, PATIENCE, World, bin, wait};
+use crate::support::{Machine, PATIENCE, World, bin, closed_port, wait};
 
 /// The verdict of `--check` in words and as JSON, and that the two say the same.
 fn verdict(machine: &Machine, endpoint: &str, code: &str) -> (i32, Value, Said) {
@@ -77,10 +77,7 @@ fn every_verdict_has_its_exit_code_its_words_and_is_the_agents() {
     let world = World::new();
     let good = world.code();
     let here = world.endpoint();
-    let closed = {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().to_string()
-    };
+    let (closed, _nobody) = closed_port(0);
     let plain = World::new();
     plain.founder.core().set_evil(vec![Evil::PlainHttp.always(Step::Any)]);
     let impostor = Impostor::start_now(lab_founder::Config::for_tests()).unwrap();
@@ -100,7 +97,7 @@ fn every_verdict_has_its_exit_code_its_words_and_is_the_agents() {
             &other,
             "[XX] the cluster does not prove",
         ),
-        ("a closed port", closed.clone(), 3, "ADDRESS_UNREACHABLE", &refused, "[XX] nothing answers at"),
+        ("a closed port", closed.to_string(), 3, "ADDRESS_UNREACHABLE", &refused, "[XX] nothing answers at"),
         ("plain HTTP", plain.endpoint(), 3, "TLS_FAILED", &http, "answers, but not as a join listener"),
         // A multicast address cannot be connected to, whatever the network of the machine is.
         (

@@ -8,6 +8,7 @@ use stratum_join::upgrade::plan::Waiting;
 use stratum_join::upgrade::source::FounderTime;
 
 use super::*;
+use crate::support::closed_port;
 
 fn host(mirror: &EvilMirror) -> String {
     mirror.addr().to_string()
@@ -382,6 +383,8 @@ fn a_mirror_that_is_not_there_is_said_to_be_unreachable_with_the_reason() {
     let mut mirror = lab.mirror(&[]);
     let source = source(&settings(&mirror)).unwrap();
     mirror.stop();
+    let address: std::net::SocketAddr = host(&mirror).parse().unwrap();
+    let _closed = closed_port(address.port());
     let fault = lab.fetch_from(source, FAST, |_| {}).unwrap_err();
     says(
         &fault,

@@ -16,6 +16,8 @@ pub mod wait;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -37,6 +39,15 @@ pub fn bin(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_stratum-join")).with_file_name(name);
     assert!(path.exists(), "{} is not built: run cargo build --workspace first", path.display());
     path
+}
+
+/// Takes a port of loopback, 0 for a free one, and listens to nobody there: who connects is refused, and no other test gets the port.
+pub fn closed_port(port: u16) -> (SocketAddr, OwnedFd) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    let address = getsockname(&fd).unwrap().try_into().unwrap();
+    (address, fd)
 }
 
 /// One machine: its root, and its agent when it runs.
