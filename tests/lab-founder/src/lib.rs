@@ -15,6 +15,7 @@ mod founder;
 mod http;
 mod impostor;
 mod join_api;
+pub mod machine;
 pub mod mirror;
 pub mod model;
 mod proxy;

@@ -26,6 +26,8 @@ enum Command {
     Release(release::cli::Args),
     /// Serve a release directory over HTTPS, with faults if told. Prints one line of JSON when it is ready: url, ca.
     Mirror(lab_founder::mirror::Args),
+    /// Start a machine anew whose agent ran with --recorded-os and has been stopped. Prints a line of JSON for each start.
+    Restart(lab_founder::machine::Args),
 }
 
 #[derive(clap::Args)]
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run(args).map(|()| ExitCode::SUCCESS),
         Command::Release(args) => release::cli::run(args),
         Command::Mirror(args) => args.run().map(|()| ExitCode::SUCCESS),
+        Command::Restart(args) => args.run().map(|()| ExitCode::SUCCESS),
     };
     match result {
         Ok(code) => code,

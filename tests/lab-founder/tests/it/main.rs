@@ -5,6 +5,7 @@ mod approve;
 mod codes;
 mod faults;
 mod lifecycle;
+mod machine;
 mod network;
 mod registration;
 mod release;
