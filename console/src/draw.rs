@@ -418,6 +418,9 @@ fn short_identity(s: &Snapshot, width: usize) -> String {
 /// What a person does, for terminals without room for the whole screen.
 fn short_advice(s: &Snapshot, view: &View) -> Vec<String> {
     if view.feed == Feed::Live && view.liveness == Liveness::Gone {
+        if facts::restarts(s) {
+            return vec![facts::gone_command(s).into()];
+        }
         let last = facts::headline(s, &view.now).text;
         let last = facts::own_part(&last).0;
         return vec![format!("Last: {last} (may be out of date)"), facts::gone_command(s).into()];

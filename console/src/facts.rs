@@ -417,14 +417,28 @@ pub(crate) fn was_stopped(s: &Snapshot) -> bool {
     s.state != State::Joined && s.agent.exit.as_ref().is_some_and(|exit| exit.result.as_str() == "success")
 }
 
+/// True when the agent had asked for the restart into a new OS: that it ends then is as it should be.
+pub(crate) fn restarts(s: &Snapshot) -> bool {
+    let asked = |step: &Step| step.name.as_str() == "upgrade/boot" && step.status == StepStatus::Running;
+    s.state == State::NeedsUpgrade && s.steps.iter().any(asked) && exit_words(s).is_none()
+}
+
 /// The headline of an agent that is no more.
 pub(crate) fn gone(s: &Snapshot) -> &'static str {
-    if was_stopped(s) { "THE JOIN AGENT WAS STOPPED" } else { "THE JOIN AGENT DOES NOT ANSWER" }
+    match (restarts(s), was_stopped(s)) {
+        (true, _) => "THIS MACHINE RESTARTS INTO THE NEW OS",
+        (false, true) => "THE JOIN AGENT WAS STOPPED",
+        (false, false) => "THE JOIN AGENT DOES NOT ANSWER",
+    }
 }
 
 /// What to run about it: why a failure happened is in the journal, why somebody stopped it is not.
 pub(crate) fn gone_command(s: &Snapshot) -> &'static str {
-    if was_stopped(s) { "systemctl start stratum-join" } else { "journalctl -u stratum-join -b" }
+    match (restarts(s), was_stopped(s)) {
+        (true, _) => "Wait: the new OS starts by itself.",
+        (false, true) => "systemctl start stratum-join",
+        (false, false) => "journalctl -u stratum-join -b",
+    }
 }
 
 /// How the agent failed, `signal SEGV` or `exit code 1`; nothing of one that was stopped.

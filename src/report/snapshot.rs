@@ -344,7 +344,11 @@ fn cluster(state: &State, phase: Phase) -> shown::Cluster {
         contact,
         last_contact_mono: state.v.last_contact_ms,
         identity,
-        release: state.v.cluster.as_ref().map(|c| Safe::clean(c.release.as_str())),
+        // Who was restarted has not been told; the offer says it too.
+        release: match (&state.v.cluster, state.offer()) {
+            (Some(cluster), _) => Some(Safe::clean(cluster.release.as_str())),
+            (None, offer) => offer.map(|offer| Safe::clean(offer.to.as_str())),
+        },
         pin: state.d.trust.as_ref().map(|t| Safe::clean(t.pin.short_hex(32))),
         cluster_id: state.d.handoff.as_ref().and_then(|h| h.cluster_id.clone()),
     }

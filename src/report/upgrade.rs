@@ -67,7 +67,12 @@ fn asks_cluster(state: &State) -> bool {
 /// The six, each as it stands.
 pub(super) fn steps(state: &State, now: Now) -> Vec<shown::Step> {
     let lines = &state.v.upgrading.steps;
-    let last = lines.iter().filter_map(|line| line.step.index()).max().unwrap_or(0);
+    // Until the OS that runs after a restart is judged, the restart is what is under way.
+    let restarted = lines.is_empty() && state.d.upgrade.as_ref().is_some_and(|upgrade| upgrade.is_armed());
+    let last = match UpgradeStep::Boot.index() {
+        Some(boot) if restarted => boot,
+        _ => lines.iter().filter_map(|line| line.step.index()).max().unwrap_or(0),
+    };
     let total = UpgradeStep::ALL.len() as u32;
     UpgradeStep::ALL
         .into_iter()
@@ -78,6 +83,7 @@ pub(super) fn steps(state: &State, now: Now) -> Vec<shown::Step> {
                 Some(StepStatus::Running) => shown::StepStatus::Running,
                 Some(StepStatus::Done) => shown::StepStatus::Done,
                 Some(StepStatus::Failed) => shown::StepStatus::Failed,
+                None if restarted && step == UpgradeStep::Boot => shown::StepStatus::Running,
                 // On a trial boot those before it are behind us.
                 None if index < last => shown::StepStatus::Done,
                 None => shown::StepStatus::Waiting,

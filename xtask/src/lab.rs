@@ -2,9 +2,11 @@
 //!
 //! Writes only below the directory it is given. Must never print the join code or the admin token.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -14,12 +16,17 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::children::{self, Child, Signals};
-use crate::snapshot::View;
+use crate::snapshot::{self, Step, View};
 
-/// How long the founder may take to listen.
+/// How long the founder, or a mirror, may take to listen.
 const FOUNDER_START: Duration = Duration::from_secs(30);
+/// How long the agent may take to answer a key.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The release both sides run. Stage 1 writes the joiner's; a developer's machine has none.
-const RELEASE: &str = "0.7.0";
+pub(crate) const RELEASE: &str = "0.7.0";
+/// The release of a joiner that has to upgrade itself first, and its place in the sequence.
+pub(crate) const OLDER: &str = "0.6.0";
+const OLDER_SEQUENCE: u32 = 60;
 
 /// The programs of one build.
 #[derive(Clone)]
@@ -36,11 +43,31 @@ pub(crate) struct Founder {
     log: PathBuf,
 }
 
+/// A running mirror of a release directory.
+pub(crate) struct Mirror {
+    pub(crate) process: Child,
+    pub(crate) url: String,
+    /// The authority of its certificate.
+    pub(crate) ca: PathBuf,
+}
+
 /// A machine to be joined: a root directory, and the agent that runs on it.
 pub(crate) struct Joiner {
     programs: Programs,
     root: PathBuf,
     log: PathBuf,
+    /// Its OS is installed and restarted on paper only.
+    recorded_os: bool,
+    /// Of its last simulated start.
+    boot_id: Option<String>,
+}
+
+/// One start of a machine, as `lab-founder restart` tells it.
+pub(crate) struct Boot {
+    pub(crate) slot: String,
+    pub(crate) release: String,
+    entry: String,
+    pub(crate) came: bool,
 }
 
 /// One line of `joins list`.
@@ -80,18 +107,7 @@ impl Founder {
         command.arg("run").arg("--dir").arg(dir.join("founder"));
         command.args(["--release", RELEASE]).args(args).stdout(Stdio::piped()).stderr(append(&log)?);
         let mut process = Child::start("the lab founder", command)?;
-        let lines = lines_of(&mut process)?;
-        let end = Instant::now() + FOUNDER_START;
-        let ready = loop {
-            match lines.try_recv() {
-                Ok(line) => break line,
-                Err(_) if process.ended() || Instant::now() > end => {
-                    bail!("the lab founder does not start{}", tail(&log, 20));
-                }
-                Err(_) => signals.tick()?,
-            }
-        };
-        let ready: Value = serde_json::from_str(&ready).context("the lab founder's ready line")?;
+        let ready = ready(&mut process, &log, signals)?;
         let dir = ready["dir"].as_str().context("the lab founder's ready line names no dir")?;
         let endpoint =
             ready["join"].as_str().context("the lab founder's ready line names no join address")?;
@@ -128,6 +144,13 @@ impl Founder {
         output(&mut self.ctl(&["admin", "nodes", "joins", "list"]))
     }
 
+    /// The steps that a machine has reported.
+    pub(crate) fn steps(&self, id: &str) -> Result<Vec<Step>> {
+        let out = output(&mut self.ctl(&["admin", "nodes", "joins", "show", id, "--output", "json"]))?;
+        let record: Value = serde_json::from_str(&out).context("answer of joins show")?;
+        Ok(snapshot::reported(&record))
+    }
+
     /// Approves one registration, naming the pairing code that was compared.
     pub(crate) fn approve(&self, id: &str, pairing: &str) -> Result<String> {
         output(&mut self.ctl(&approve_args(id, pairing)))
@@ -137,6 +160,30 @@ impl Founder {
 /// The arguments of the approval.
 pub(crate) fn approve_args<'a>(id: &'a str, pairing: &'a str) -> [&'a str; 7] {
     ["admin", "nodes", "joins", "approve", id, "--pairing", pairing]
+}
+
+// === impl Mirror ===
+
+impl Mirror {
+    /// Serves `release` on a free loopback port, its certificates below `dir`; `rate` bytes per second on each connection, 0 is no limit.
+    pub(crate) fn start(
+        programs: &Programs,
+        dir: &Path,
+        release: &Path,
+        rate: u64,
+        signals: &Signals,
+    ) -> Result<Self> {
+        let log = dir.join("mirror.log");
+        let mut command = programs.command("lab-founder");
+        command.arg("mirror").arg("--dir").arg(release).arg("--certs").arg(dir.join("mirror"));
+        command.args(["--rate", &rate.to_string()]);
+        command.stdout(Stdio::piped()).stderr(append(&log)?);
+        let mut process = Child::start("the mirror", command)?;
+        let ready = ready(&mut process, &log, signals)?;
+        let url = ready["url"].as_str().context("the mirror's ready line names no url")?.to_owned();
+        let ca = ready["ca"].as_str().context("the mirror's ready line names no ca")?.into();
+        Ok(Self { process, url, ca })
+    }
 }
 
 // === impl Joiner ===
@@ -149,7 +196,24 @@ impl Joiner {
         std::fs::create_dir_all(&etc).with_context(|| format!("create {}", etc.display()))?;
         let mut release = File::create(etc.join("os-release")).context("os-release of the joiner")?;
         writeln!(release, "NAME=Stratum\nID=stratum\nVERSION_ID={RELEASE}")?;
-        Ok(Self { programs: programs.clone(), root, log: dir.join(format!("{name}.log")) })
+        let log = dir.join(format!("{name}.log"));
+        Ok(Self { programs: programs.clone(), root, log, recorded_os: false, boot_id: None })
+    }
+
+    /// Makes it a machine of an older ISO: with its release, the key that its releases are signed with, and perhaps the authority of a mirror.
+    pub(crate) fn make_older(&mut self, key: &Path, mirror_ca: Option<&Path>) -> Result<()> {
+        self.recorded_os = true;
+        let etc = self.root.join("etc");
+        let text =
+            format!("NAME=Stratum\nID=stratum\nVERSION_ID={OLDER}\nSTRATUM_SEQUENCE={OLDER_SEQUENCE}\n");
+        public_file(&etc.join("os-release"), &text)?;
+        let key = std::fs::read_to_string(key).with_context(|| format!("read {}", key.display()))?;
+        public_file(&self.root.join("usr/share/stratum/release-keys.d/demo.pub"), &key)?;
+        if let Some(ca) = mirror_ca {
+            let settings = format!("upgrade: {{mirror: {{caFile: {}}}}}\n", ca.display());
+            public_file(&etc.join("stratum/join.yaml"), &settings)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -179,6 +243,8 @@ impl Joiner {
         let mut command = self.programs.command("stratum-join");
         command.arg("agent").arg("--root").arg(&self.root);
         command.arg("--firstboot").arg(self.programs.path("firstboot-stand-in"));
+        command.args(self.recorded_os.then_some("--recorded-os"));
+        command.envs(self.boot_id.as_ref().map(|id| ("STRATUM_BOOT_ID", id)));
         command.stdout(append(&self.log)?).stderr(append(&self.log)?);
         Child::start("the agent", command)
     }
@@ -188,6 +254,59 @@ impl Joiner {
         let mut command = Command::new(self.programs.path("stratum-join"));
         command.arg("console").arg("--root").arg(&self.root);
         Child::start_on_terminal("the console", command)
+    }
+
+    /// A file that is there while the machine has been asked to restart.
+    pub(crate) fn restart_asked(&self) -> PathBuf {
+        self.recorded().join("restart-requested")
+    }
+
+    /// The contents of one of its two slots.
+    pub(crate) fn slot(&self, slot: &str) -> PathBuf {
+        self.recorded().join(format!("slot-{slot}.img"))
+    }
+
+    fn recorded(&self) -> PathBuf {
+        self.root.join("var/lib/stratum/os/recorded")
+    }
+
+    /// Starts the machine anew while no agent runs on it: what the boot loader does with an OS on trial, to the OS that comes up.
+    pub(crate) fn restart(&mut self, trial: &str) -> Result<Vec<Boot>> {
+        let mut command = Command::new(self.programs.path("lab-founder"));
+        command.args(["restart", "--trial", trial, "--root"]).arg(&self.root).stdin(Stdio::null());
+        let said = output(&mut command)?;
+        let mut boots = Vec::new();
+        for line in said.lines() {
+            let value: Value = serde_json::from_str(line).context("answer of lab-founder restart")?;
+            let word = |name: &str| {
+                let word =
+                    value[name].as_str().with_context(|| format!("lab-founder restart told no {name}"));
+                word.map(str::to_owned)
+            };
+            self.boot_id = Some(word("bootId")?);
+            boots.push(Boot {
+                slot: word("slot")?,
+                release: word("release")?,
+                entry: word("entry")?,
+                came: value["came"] == true,
+            });
+        }
+        Ok(boots)
+    }
+
+    /// Presses the console's key `T`: a wait is over now.
+    pub(crate) fn retry(&self) -> Result<()> {
+        let path = self.root.join("run/stratum-join/control.sock");
+        let mut answer = String::new();
+        let mut socket = UnixStream::connect(&path).with_context(|| format!("connect {}", path.display()))?;
+        socket.set_read_timeout(Some(ANSWER_WITHIN)).context("control socket")?;
+        writeln!(socket, r#"{{"v":1,"op":"retry"}}"#).context("control socket")?;
+        BufReader::new(socket).read_line(&mut answer).context("control socket")?;
+        let value: Value = serde_json::from_str(&answer).context("control socket")?;
+        if value["ok"] != true {
+            bail!("the agent does not retry: {}", clean(answer.trim()));
+        }
+        Ok(())
     }
 
     /// What the agent shows now.
@@ -214,6 +333,17 @@ impl Listed {
     }
 }
 
+// === impl Boot ===
+
+impl Boot {
+    /// `slot b, 0.7.0 (stratum-0.7.0+2-1.conf): comes up`.
+    pub(crate) fn line(&self) -> String {
+        let Self { slot, release, entry, came } = self;
+        let how = if *came { "comes up" } else { "its kernel panics" };
+        format!("slot {slot}, {release} ({entry}): {how}")
+    }
+}
+
 /// Runs a command to its end; its output, or an error with what it said.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let out = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
@@ -229,6 +359,37 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 /// True when both are a listener on this machine: a demo never talks to another one.
 pub(crate) fn is_loopback(endpoint: &str) -> bool {
     endpoint.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+}
+
+/// The line of JSON by which a server says that it listens.
+fn ready(process: &mut Child, log: &Path, signals: &Signals) -> Result<Value> {
+    let lines = lines_of(process)?;
+    let end = Instant::now() + FOUNDER_START;
+    loop {
+        match lines.try_recv() {
+            Ok(line) => {
+                return serde_json::from_str(&line)
+                    .with_context(|| format!("the ready line of {}", process.name()));
+            }
+            Err(_) if process.ended() || Instant::now() > end => {
+                bail!("{} does not start{}", process.name(), tail(log, 20));
+            }
+            Err(_) => signals.tick()?,
+        }
+    }
+}
+
+/// A file of the joiner that nobody else may write, in a directory that nobody else may write, whatever the umask is.
+fn public_file(path: &Path, text: &str) -> Result<()> {
+    let dir = path.parent().context("a file has a directory")?;
+    let made = || -> std::io::Result<()> {
+        std::fs::create_dir_all(dir)?;
+        std::fs::set_permissions(dir, Permissions::from_mode(0o755))?;
+        let mut file = File::create(path)?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        file.write_all(text.as_bytes())
+    };
+    made().with_context(|| format!("write {}", path.display()))
 }
 
 /// The lines a child prints, read to the end so that it never blocks on a full pipe.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// One install step.
+/// One step of an upgrade or an install.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) name: String,
@@ -15,6 +15,25 @@ pub(crate) struct Step {
     pub(crate) total: u64,
     pub(crate) status: String,
     pub(crate) elapsed_ms: Option<u64>,
+    /// What it waits for, or does, in words.
+    pub(crate) detail: Option<String>,
+    /// Bytes, in the steps of an upgrade that have some.
+    pub(crate) bytes: Option<Bytes>,
+}
+
+/// How far a running step is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    pub(crate) done: u64,
+    pub(crate) total: u64,
+    /// Bytes that were on the disk when the step began.
+    pub(crate) kept: u64,
+    pub(crate) rate_per_sec: Option<u64>,
+    pub(crate) eta_sec: Option<u64>,
+    /// Where they come from, in a download.
+    pub(crate) source: Option<String>,
+    /// They are those that were on the disk, which are looked at first.
+    pub(crate) checking: bool,
 }
 
 /// What is shown of one snapshot.
@@ -32,6 +51,10 @@ pub(crate) struct View {
     pub(crate) steps: Vec<Step>,
     pub(crate) fault: Option<String>,
     pub(crate) advice: Vec<String>,
+    /// An attempt to upgrade failed, and the next one is waited for.
+    pub(crate) waits_for_attempt: bool,
+    /// The key that ends a wait works.
+    pub(crate) may_retry: bool,
 }
 
 // === impl View ===
@@ -45,8 +68,15 @@ impl View {
     fn of(snapshot: &Value) -> Self {
         let registration = &snapshot["registration"];
         let fault = &snapshot["fault"];
-        // Steps of the agent's own phases are not install steps.
-        let steps = if snapshot["phase"] == "install" { list(&snapshot["steps"], step) } else { Vec::new() };
+        // What the agent does up to the pairing code is told as states.
+        let told = matches!(snapshot["phase"].as_str(), Some("install" | "upgrade"));
+        let mut steps = if told { list(&snapshot["steps"], step) } else { Vec::new() };
+        if let Some(running) = steps.iter_mut().find(|step| step.status == "running") {
+            running.bytes = bytes(snapshot, &running.name);
+            if let (Some(bytes), Some(detail)) = (&mut running.bytes, &running.detail) {
+                bytes.checking = detail == "looking at what is here";
+            }
+        }
         Self {
             state: text(&snapshot["state"]).unwrap_or_default(),
             state_since_ms: snapshot["stateSinceMono"].as_u64().unwrap_or(0),
@@ -60,6 +90,8 @@ impl View {
             steps,
             fault: text(&fault["why"]).or_else(|| text(&fault["message"])),
             advice: list(&fault["do"], |v| text(v).unwrap_or_default()),
+            waits_for_attempt: snapshot["upgrade"]["waiting"] == "retry",
+            may_retry: snapshot["actions"]["retry"] == true,
         }
     }
 
@@ -117,15 +149,102 @@ impl View {
 // === impl Step ===
 
 impl Step {
-    /// `step 3 of 7 done in 1.2 s: storage (Preparing the disks)`.
+    /// `step 3 of 7 done in 1.2 s: storage (Preparing the disks)`, with its bytes when it had some.
     pub(crate) fn line(&self) -> String {
-        let Self { name, title, index, total, status, elapsed_ms } = self;
-        let time = match elapsed_ms {
-            Some(ms) if status == "done" || status == "failed" => format!(" in {:.1} s", *ms as f64 / 1000.0),
-            _ => String::new(),
-        };
-        format!("step {index} of {total} {status}{time}: {name} ({title})")
+        let Self { name, title, index, total, status, elapsed_ms, .. } = self;
+        let ended = status == "done" || status == "failed";
+        let time = elapsed_ms.filter(|_| ended).map(|ms| ms as f64 / 1000.0);
+        let took = time.map(|time| format!(" in {time:.1} s")).unwrap_or_default();
+        let bytes = self.bytes.as_ref().filter(|_| ended).map(|bytes| bytes.moved(time)).unwrap_or_default();
+        format!("step {index} of {total} {status}{took}: {name} ({title}){bytes}")
     }
+
+    /// How far it is, while it runs.
+    pub(crate) fn progress(&self) -> Option<String> {
+        let bytes = self.bytes.as_ref().filter(|bytes| self.status == "running" && bytes.total > 0)?;
+        let mut line = format!("{} of {}", mib(bytes.done), mib(bytes.total));
+        if let Some(detail) = &self.detail {
+            return Some(format!("{line}, {detail}"));
+        }
+        if let Some(rate) = bytes.rate_per_sec {
+            line.push_str(&format!(", {}/s", mib(rate)));
+        }
+        if let Some(left) = bytes.eta_sec {
+            line.push_str(&format!(", {left} s left"));
+        }
+        Some(line)
+    }
+
+    /// The same step, with what an earlier look at it knew and this one does not.
+    pub(crate) fn after(mut self, known: &Self) -> Self {
+        // One that begins anew is another.
+        if self.status != "waiting" && (self.status != "running" || known.status == "running") {
+            self.bytes = self.bytes.or_else(|| known.bytes.clone());
+        }
+        if self.status == known.status {
+            self.elapsed_ms = self.elapsed_ms.or(known.elapsed_ms);
+        }
+        self
+    }
+}
+
+// === impl Bytes ===
+
+impl Bytes {
+    /// `, 264.0 MiB from the founder, 120.0 MiB/s`. How much came is not known when the last look was at what is here.
+    fn moved(&self, seconds: Option<f64>) -> String {
+        let mut line = format!(", {}", mib(self.total));
+        if self.checking {
+            return line;
+        }
+        if let Some(source) = &self.source {
+            line.push_str(&format!(" from {source}"));
+        }
+        if self.kept > 0 {
+            line.push_str(&format!(" ({} of them were here)", mib(self.kept)));
+        }
+        let fresh = self.total.saturating_sub(self.kept) as f64;
+        match seconds {
+            Some(seconds) if seconds >= 0.05 && fresh > 0.0 => {
+                format!("{line}, {}/s", mib((fresh / seconds) as u64))
+            }
+            _ => line,
+        }
+    }
+}
+
+/// `264.0 MiB`.
+pub(crate) fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1024.0 * 1024.0))
+}
+
+fn bytes(snapshot: &Value, step: &str) -> Option<Bytes> {
+    let (progress, upgrade) = (&snapshot["progress"], &snapshot["upgrade"]);
+    if progress["unit"] != "bytes" {
+        return None;
+    }
+    let download = step == "upgrade/download";
+    let host = || text(&upgrade["host"]).unwrap_or_default();
+    let source = match upgrade["source"].as_str() {
+        Some("mirror") => format!("the mirror {}", host()),
+        _ => format!("the founder {}", host()),
+    };
+    Some(Bytes {
+        done: progress["done"].as_u64()?,
+        total: progress["total"].as_u64()?,
+        kept: if download { upgrade["kept"].as_u64().unwrap_or(0) } else { 0 },
+        rate_per_sec: progress["ratePerSec"].as_u64(),
+        eta_sec: progress["etaSec"].as_u64(),
+        source: download.then_some(source),
+        checking: false,
+    })
+}
+
+/// The steps in the cluster's record of a machine. It numbers none: they stand there in their order.
+pub(crate) fn reported(record: &Value) -> Vec<Step> {
+    let steps = list(&record["steps"], step);
+    let total = steps.len() as u64;
+    steps.into_iter().zip(1..).map(|(step, index)| Step { index, total, ..step }).collect()
 }
 
 fn step(value: &Value) -> Step {
@@ -136,6 +255,8 @@ fn step(value: &Value) -> Step {
         total: value["total"].as_u64().unwrap_or(0),
         status: text(&value["status"]).unwrap_or_default(),
         elapsed_ms: value["elapsedMs"].as_u64(),
+        detail: text(&value["detail"]),
+        bytes: None,
     }
 }
 

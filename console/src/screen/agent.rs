@@ -36,13 +36,24 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
         }
         _ => {
             body.labelled("Unit", LABEL, &unit(s, view));
-            let last = facts::headline(s, &view.now).text;
-            let code =
-                s.pairing_code.as_ref().map(|code| format!(", pairing code {code}")).unwrap_or_default();
-            last_row(&mut body, &format!("{last}{code}"), width);
+            match &s.pairing_code {
+                // It is the same in the new OS; the rest of the last state is over.
+                Some(code) if facts::restarts(s) => {
+                    body.labelled("Code", LABEL, &format!("{code} stays the same after the restart"));
+                }
+                code => {
+                    let last = facts::headline(s, &view.now).text;
+                    let code = code.as_ref().map(|code| format!(", pairing code {code}")).unwrap_or_default();
+                    last_row(&mut body, &format!("{last}{code}"), width);
+                }
+            }
             let age = clock::hms(s.age_ms(view.now.boot_ms));
             // What systemd starts again is trouble; what somebody stopped waits for a person.
-            let tag = if facts::was_stopped(s) { Tag::Stopped } else { Tag::Trouble };
+            let tag = match (facts::restarts(s), facts::was_stopped(s)) {
+                (true, _) => Tag::Running,
+                (false, true) => Tag::Stopped,
+                (false, false) => Tag::Trouble,
+            };
             (tag, facts::gone(s), format!("last update {age} ago"))
         }
     };
@@ -50,6 +61,9 @@ pub(super) fn page(s: &Snapshot, view: &View, width: usize) -> Page {
     let [patience, _, look] = wait_for_agent();
     let (patience, else_do, command) = match view.feed {
         Feed::NotYet { .. } => (patience, "If it stays for 5 minutes", look),
+        Feed::Live if facts::restarts(s) => {
+            ("Nothing: the new OS starts by itself.", "If it stays for 5 minutes", look)
+        }
         Feed::Live if facts::was_stopped(s) => {
             ("It does not start again by itself before the next boot.", "To start it", facts::gone_command(s))
         }
@@ -97,6 +111,7 @@ fn unit(s: &Snapshot, view: &View) -> String {
         n => format!(", restart {n}"),
     };
     match facts::exit_words(s) {
+        None if facts::restarts(s) => "stratum-join.service has ended, as it has to for a restart".into(),
         None if facts::was_stopped(s) => "stratum-join.service was stopped".into(),
         Some(how) => format!("stratum-join.service ended: {how}{restarts}"),
         None if !view.agent_alive => {

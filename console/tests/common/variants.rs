@@ -174,7 +174,13 @@ fn on_the_way() -> Vec<Picture> {
     }
     s.progress = None;
     s.written_mono = now.boot_ms;
-    out.push(Picture::new("S3-restart", "needs-upgrade, about to restart into the new OS", s, now));
+    out.push(Picture::new("S3-restart", "needs-upgrade, about to restart into the new OS", s.clone(), now));
+    out.push(Picture::new("S14-restart", "the agent is gone, because the machine restarts", s, now).with(
+        |view| {
+            view.liveness = Liveness::Gone;
+            view.agent_alive = false;
+        },
+    ));
 
     let mut s = written(State::Approved, &now);
     s.registration.approved_mono = Some(now.boot_ms - 4000);

@@ -338,6 +338,11 @@ impl Turn {
             let check = "the client key is not the one that registered";
             return self.not_accepted(&UpgradeFault::health(check, "Look at: journalctl -u stratum-join"));
         }
+        // The cluster has heard of the beginning of the restart, from the OS before.
+        let judged = self.s.v.upgrading.steps.iter().any(|line| line.step == UpgradeStep::Health);
+        if known && !judged {
+            self.ended(UpgradeStep::Boot, StepStatus::Done, None);
+        }
         self.began(UpgradeStep::Health);
         self.work(Work::Bless, Do::Bless);
     }

@@ -230,6 +230,8 @@ pub struct Limits {
     pub transfers_per_registration: usize,
     /// See there.
     pub transfers: usize,
+    /// At most so many bytes per second of each of them; 0 is no limit.
+    pub transfer_rate: u64,
     /// Connections in all.
     pub connections: usize,
     /// Connections from one address.
@@ -253,6 +255,7 @@ impl Default for Limits {
             control_planes: 5,
             transfers_per_registration: 2,
             transfers: 8,
+            transfer_rate: 0,
             connections: 64,
             connections_per_address: 4,
         }

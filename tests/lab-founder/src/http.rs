@@ -66,6 +66,7 @@ pub struct FileBody {
     file: Arc<File>,
     at: u64,
     left: u64,
+    rate: u64,
     _transfer: Arc<Transfer>,
 }
 
@@ -168,8 +169,13 @@ impl Response {
 // === impl FileBody ===
 
 impl FileBody {
-    pub(crate) fn new(file: File, first: u64, len: u64, transfer: Transfer) -> Self {
-        Self { file: Arc::new(file), at: first, left: len, _transfer: Arc::new(transfer) }
+    pub(crate) fn new(file: File, first: u64, len: u64, rate: u64, transfer: Transfer) -> Self {
+        Self { file: Arc::new(file), at: first, left: len, rate, _transfer: Arc::new(transfer) }
+    }
+
+    /// At most so many bytes per second may leave; 0 is no limit.
+    pub fn rate(&self) -> u64 {
+        self.rate
     }
 
     /// Bytes that are still to come.

@@ -59,6 +59,9 @@ struct Run {
     /// Give older joiners this release directory from the founder itself.
     #[arg(long, value_name = "DIR", conflicts_with = "mirror")]
     release_dir: Option<PathBuf>,
+    /// At most so many bytes per second of each file of it; 0 is no limit.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "release_dir")]
+    transfer_rate: u64,
     /// Answers to proof calls leave no earlier than this.
     #[arg(long, value_name = "MS")]
     proof_floor_ms: Option<u64>,
@@ -129,6 +132,7 @@ fn config(args: Run) -> anyhow::Result<Config> {
     if let Some(floor) = args.proof_floor_ms {
         config.limits.proof_floor_ms = floor;
     }
+    config.limits.transfer_rate = args.transfer_rate;
     if let Some(url) = args.mirror {
         config.supply = Supply::Mirror(url);
     }

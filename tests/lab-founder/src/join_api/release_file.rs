@@ -91,7 +91,7 @@ pub(crate) fn get(founder: &Founder, peer: Peer, id: &str, path: &str, request: 
             (first, last + 1 - first)
         }
     };
-    response.file = Some(FileBody::new(file, first, len, transfer));
+    response.file = Some(FileBody::new(file, first, len, limits.transfer_rate, transfer));
     Ok(response)
 }
 

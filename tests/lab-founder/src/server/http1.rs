@@ -1,14 +1,16 @@
 //! From hyper's requests to the core's and back. Touches the body of a request within its bound.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{AUTHORIZATION, HeaderValue, IF_RANGE, RANGE};
+use tokio::time::{Instant, Sleep};
 
 use crate::founder::Founder;
 use crate::http::{FileBody, Request, Response, refuse};
@@ -22,7 +24,31 @@ pub(super) type Answer = Result<hyper::Response<Payload>, Infallible>;
 /// What is sent as a body.
 pub(super) enum Payload {
     Bytes(Full<Bytes>),
-    File(FileBody),
+    File(Paced),
+}
+
+/// A part of a file that leaves no faster than it may.
+pub(super) struct Paced {
+    body: FileBody,
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+// === impl Paced ===
+
+impl Paced {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<Bytes>> {
+        if let Some(due) = &mut self.due {
+            ready!(due.as_mut().poll(cx));
+        }
+        let piece = self.body.read()?;
+        let micros = (piece.len() as u64).saturating_mul(1_000_000).checked_div(self.body.rate());
+        self.due = micros.map(|micros| {
+            // From when the last piece was due, so that what the wait took too long is made up for.
+            let before = self.due.as_ref().map_or_else(Instant::now, |due| due.deadline());
+            Box::pin(tokio::time::sleep_until(before + Duration::from_micros(micros)))
+        });
+        Poll::Ready(Ok(Bytes::from(piece)))
+    }
 }
 
 /// Reads a request, or gives the answer to one that is too large or too slow.
@@ -67,7 +93,7 @@ pub(super) async fn read(
 /// The core's answer for hyper.
 pub(super) fn write(response: Response) -> hyper::Response<Payload> {
     let mut out = hyper::Response::new(match response.file {
-        Some(file) => Payload::File(file),
+        Some(body) => Payload::File(Paced { body, due: None }),
         None => Payload::Bytes(Full::new(Bytes::from(response.body))),
     });
     *out.status_mut() =
@@ -92,24 +118,22 @@ impl Body for Payload {
             Payload::Bytes(bytes) => Pin::new(bytes)
                 .poll_frame(cx)
                 .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
-            Payload::File(file) if file.left() == 0 => Poll::Ready(None),
-            Payload::File(file) => {
-                Poll::Ready(Some(file.read().map(|piece| Frame::data(Bytes::from(piece)))))
-            }
+            Payload::File(file) if file.body.left() == 0 => Poll::Ready(None),
+            Payload::File(file) => file.poll_piece(cx).map(|piece| Some(piece.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Payload::Bytes(bytes) => bytes.is_end_stream(),
-            Payload::File(file) => file.left() == 0,
+            Payload::File(file) => file.body.left() == 0,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Payload::Bytes(bytes) => bytes.size_hint(),
-            Payload::File(file) => SizeHint::with_exact(file.left()),
+            Payload::File(file) => SizeHint::with_exact(file.body.left()),
         }
     }
 }

@@ -40,7 +40,10 @@ fn a_machine_starts_its_confirmed_os_and_has_lost_what_was_in_memory() {
     let out = restart(root.path());
     assert!(out.status.success(), "{out:?}");
     let line: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!((&line["slot"], &line["release"], &line["came"]), (&"a".into(), &"0.6.0".into(), &true.into()));
+    assert_eq!(
+        (&line["slot"], &line["release"], &line["came"]),
+        (&"a".into(), &"0.6.0".into(), &true.into())
+    );
     assert_eq!(line["bootId"].as_str().unwrap().len(), 36);
     assert!(!root.path().join("run/stratum-join").exists());
     assert_ne!(out.stdout, restart(root.path()).stdout, "each start has a boot id of its own");
