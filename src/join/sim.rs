@@ -745,7 +745,10 @@ impl World {
         let Some(record) = self.known(key, join_id) else {
             return Event::ProgressSent(Err(Fault::new(Code::JoinNotFound, "unknown")));
         };
-        if !matches!(record.state, "delivering" | "installing" | "failed" | "joined" | "needs-upgrade") {
+        let upgrade = body.step.starts_with("upgrade");
+        // The last words of an upgrade may come after the new release was heard of.
+        let waits = matches!(record.state, "needs-upgrade" | "pending" | "approved");
+        if !(waits && upgrade || matches!(record.state, "delivering" | "installing" | "failed" | "joined")) {
             return Event::ProgressSent(Err(Fault::new(Code::JoinStateConflict, "state")));
         }
         let late = body.attempt.is_some_and(|attempt| attempt < record.attempt);
@@ -753,7 +756,7 @@ impl World {
             record.last_seq = body.seq;
         } else if body.seq > record.last_seq {
             record.last_seq = body.seq;
-            if record.state == "needs-upgrade" {
+            if waits {
                 record.told.push(format!("{} {:?}", body.step, body.status));
             }
             match (record.state, body.status, body.step.as_str()) {

@@ -113,7 +113,9 @@ fn an_older_machine_upgrades_itself_and_joins_as_the_same_machine() {
 #[test]
 fn the_cluster_hears_each_step_begin_and_end_in_its_order() {
     let mut world = World::older();
-    assert!(world.run_fairly());
+    until(&mut world, "bless");
+    // An approval that comes at once would end the upgrade's reports with the upgrade.
+    settle(&mut world);
     let steps = ["manifest", "download", "verify", "install", "boot", "health"];
     let mut told = world.founder.records[0].told.clone();
     told.dedup();

@@ -102,6 +102,17 @@ fn the_founder_gives_its_release_to_the_machine_that_upgrades_itself() {
     assert_eq!(fetched.progress.fetched, lab.total());
 }
 
+#[test]
+fn a_founder_with_a_rate_gives_each_file_no_faster() {
+    let lab = Lab::with(&[("os/root", CHUNK)]);
+    let joined = Joined::of(&lab, "0.6.0", |config| config.limits.transfer_rate = 4 * CHUNK);
+    let begin = std::time::Instant::now();
+    lab.fetch_from(joined.source(), STEADY, |_| {}).unwrap();
+    lab.look();
+    // A quarter of a second, but for the first piece.
+    assert!(begin.elapsed() >= std::time::Duration::from_millis(200), "{:?}", begin.elapsed());
+}
+
 /// The whole way, as from a mirror: the release is looked for, checked, and fetched.
 #[test]
 fn a_release_that_the_founder_gives_is_checked_as_that_of_a_mirror() {

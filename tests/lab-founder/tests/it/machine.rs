@@ -1,4 +1,5 @@
 //! `lab-founder restart`, as a person types it.
+#![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::fs;
 use std::path::Path;
