@@ -309,6 +309,8 @@ impl Driver {
         match Settings::load(self.performer.paths()) {
             Ok(settings) => {
                 self.turns.set(settings.poll_wait_seconds, settings.require_pin);
+                let may = upgrade::may_upgrade(self.performer.paths(), &settings.upgrade);
+                self.feed(Event::MayUpgrade(may));
                 self.performer.set_upgrade(settings.upgrade.clone());
                 self.publisher.set_level(settings.log);
             }

@@ -432,6 +432,10 @@ impl Turn {
             self.s.v.view = None;
             self.again(doing, fault);
         } else {
+            if self.s.word() == Some("needs-upgrade") {
+                // Nobody wants an upgrade of a machine that is not known.
+                self.s.v.view = None;
+            }
             self.again_in(doing, fault, MINUTE_MS);
         }
     }

@@ -144,6 +144,8 @@ pub enum FirstbootEnd {
 pub enum Event {
     /// There is a join request: at start, or a new one from the operator.
     Request(Option<RequestView>),
+    /// The settings allow a self-upgrade from now on, or do not any more.
+    MayUpgrade(bool),
     /// The operator asks to end the current wait.
     Retry,
     /// The operator asks to look at the way to the founder.

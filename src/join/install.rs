@@ -147,6 +147,10 @@ impl Turn {
             return;
         }
         if self.s.d.joined.is_some() {
+            // A member does not start another OS at its next start.
+            if self.s.armed_here() {
+                return;
+            }
             let posting =
                 self.s.v.post != Lane::Idle || !self.s.v.reports.is_empty() || !self.s.v.log.is_empty();
             if self.s.v.following.is_none() && !(posting && self.s.v.post_failures == 0) {

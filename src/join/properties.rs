@@ -24,6 +24,10 @@ enum Act {
     Impostor(bool),
     /// So many starts of a new OS fail from now on.
     BadStarts(u8),
+    /// The firmware starts the confirmed OS, whatever is armed.
+    PassedOver,
+    /// The settings allow an upgrade, or do not.
+    Settings(bool),
 }
 
 /// What happens at the founder.
@@ -77,6 +81,8 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (any::<u8>(), any::<bool>()).prop_map(|(what, disks)| Act::Hardware(what, disks)),
         1 => any::<bool>().prop_map(Act::Impostor),
         1 => (0..9u8).prop_map(Act::BadStarts),
+        1 => Just(Act::PassedOver),
+        1 => any::<bool>().prop_map(Act::Settings),
     ]
 }
 
@@ -111,6 +117,8 @@ fn play(world: &mut World, acts: Vec<Act>) {
                 world.hardware = what;
                 world.feed(Event::HardwareChanged { disks });
             }
+            Act::PassedOver => world.pass_over(),
+            Act::Settings(may) => world.settings(may),
             Act::BadStarts(count) => {
                 if let Some(os) = &mut world.os {
                     os.bad_starts = count;
@@ -344,7 +352,7 @@ fn the_picture_of_the_states_in_docs_is_true() {
         let mut before = world.state.phase();
         for act in acts {
             // A restart shows the state before it once more: not a step of the join.
-            let restart = matches!(act, Act::Crash | Act::Reboot);
+            let restart = matches!(act, Act::Crash | Act::Reboot | Act::PassedOver);
             play(&mut world, vec![act]);
             let after = world.state.phase();
             if after != before && !restart {

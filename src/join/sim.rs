@@ -96,6 +96,8 @@ pub(super) struct World {
     random: u64,
     /// The OS side; a machine that cannot upgrade itself when `None`.
     pub(super) os: Option<ToyOs>,
+    /// The settings allow a self-upgrade.
+    may: bool,
     /// What the cluster runs.
     pub(super) cluster: &'static str,
     /// Effects so far, and when the upgrade last came forward.
@@ -141,6 +143,7 @@ impl World {
             violations: Vec::new(),
             said: Vec::new(),
             random: 7,
+            may: os.is_some(),
             os,
             cluster: "0.7.0",
             serial: 0,
@@ -159,11 +162,15 @@ impl World {
     }
 
     fn start(&mut self) {
-        let now = self.now();
-        let first = resume(self.disk.clone(), env(self.boot, self.marker, self.os.is_some()), now);
-        self.take(first);
+        self.start_agent();
         let view = self.request();
         self.feed(Event::Request(Some(view)));
+    }
+
+    fn start_agent(&mut self) {
+        let now = self.now();
+        let first = resume(self.disk.clone(), env(self.boot, self.marker, self.may), now);
+        self.take(first);
     }
 
     pub(super) fn request(&self) -> RequestView {
@@ -267,7 +274,27 @@ impl World {
         }
     }
 
+    /// What nobody wants is taken back at once; where the helper fails at that, within seconds.
+    fn check_armed(&mut self) {
+        let s = &self.state;
+        let may_start = self.os.as_ref().is_some_and(ToyOs::may_start_another);
+        if !may_start || s.v.upgrading.os().is_none() || s.registration_waits() {
+            return;
+        }
+        let at_it =
+            |e: &Effect| matches!(e, Effect::Upgrade(Do::Disarm | Do::Write(_) | Do::Arm(_) | Do::Restart));
+        let soon = self.timers.get(&Timer::Upgrade).is_some_and(|at| *at <= self.boot_ms + 10_000);
+        let asks = s.d.stop.is_none()
+            && s.offer().is_some()
+            && s.d.upgrade.as_ref().is_some_and(|u| u.failure.is_none());
+        if !self.outstanding.iter().any(at_it) && !soon && !asks {
+            let text = format!("P6: armed, and nobody wants it: {:?}", s.v.upgrading);
+            self.violate(text);
+        }
+    }
+
     fn check_state(&mut self) {
+        self.check_armed();
         let s = &self.state;
         if s.is_terminal() || s.is_parked() {
             return;
@@ -309,6 +336,14 @@ impl World {
         self.start();
     }
 
+    /// The process dies, and the saved request is gone when it starts again.
+    pub(super) fn crash_without_request(&mut self) {
+        self.die();
+        self.timers.clear();
+        self.start_agent();
+        self.feed(Event::Request(None));
+    }
+
     /// The machine restarts: what was on tmpfs is gone, firstboot is dead, the boot clock starts anew.
     pub(super) fn reboot(&mut self) {
         if self.exited {
@@ -322,6 +357,29 @@ impl World {
             os.boot();
         }
         self.crash();
+    }
+
+    /// The machine restarts into the OS that was confirmed.
+    pub(super) fn pass_over(&mut self) {
+        if self.exited || self.os.is_none() {
+            return;
+        }
+        self.units.clear();
+        self.die();
+        self.boot += 1;
+        self.boot_ms = 500;
+        if let Some(os) = &mut self.os {
+            os.pass_over();
+        }
+        self.crash();
+    }
+
+    /// The settings are read again.
+    pub(super) fn settings(&mut self, may: bool) {
+        if self.os.is_some() {
+            self.may = may;
+            self.feed(Event::MayUpgrade(may));
+        }
     }
 
     /// What the helper does for us may be done before it hears that we are gone.
@@ -392,7 +450,9 @@ impl World {
         let boot = self.boot;
         let done = match outcome {
             Outcome::LoseRequest => ToyOs::failed(what, UpgradeCode::SourceUnreachable),
-            Outcome::Refuse(_) => ToyOs::failed(what, UpgradeCode::Hash),
+            Outcome::Refuse(code) => {
+                ToyOs::failed(what, UpgradeCode::ALL[code as usize % UpgradeCode::ALL.len()])
+            }
             Outcome::LoseAnswer => {
                 self.helper_does(what, boot);
                 ToyOs::failed(what, UpgradeCode::Helper)
@@ -594,6 +654,9 @@ impl World {
                     }
                     Some("rejected") => Event::Registered(Err(Fault::new(Code::JoinRejected, ""))),
                     Some("expired") => Event::Registered(Err(Fault::new(Code::JoinExpired, ""))),
+                    Some("pending" | "needs-upgrade") if self.is_refused(*self_upgrade) => {
+                        Event::Registered(Err(Fault::new(Code::ReleaseMismatch, "")))
+                    }
                     Some(_) => {
                         let (join_id, can) = (join_id.clone(), *self_upgrade);
                         self.compare_releases(key, &join_id, can);
@@ -623,6 +686,11 @@ impl World {
             },
             other => panic!("not for the founder: {other:?}"),
         }
+    }
+
+    /// Another release that does not upgrade itself.
+    fn is_refused(&self, can: bool) -> bool {
+        !can && self.os.as_ref().is_some_and(|os| os.running != self.cluster)
     }
 
     /// The release rules of the founder (docs/protocol.md).
@@ -695,6 +763,7 @@ impl World {
         if !matches!(self.founder.proofs.get(&proof_id.0), Some((owner, true)) if *owner == key) {
             return Event::Registered(Err(Fault::new(Code::ProofExpired, "proof")));
         }
+        let refused = self.is_refused(can);
         let Some(record) = self.live(key) else {
             return Event::Registered(Err(Fault::new(Code::JoinNotFound, "gone")));
         };
@@ -703,6 +772,9 @@ impl World {
             return Event::Registered(Err(Fault::new(Code::InvalidInput, "pairingNonce")));
         }
         let told = (record.join_id.to_string(), record.n_f.0);
+        if refused {
+            return Event::Registered(Err(Fault::new(Code::ReleaseMismatch, "")));
+        }
         record.pairing_code = pairing::pairing_code(&GOOD, &key, &record.join_id, &nonce.0, &record.n_f);
         if record.state == "registering" {
             record.state = "pending";
@@ -775,6 +847,7 @@ impl World {
     /// Everything works and the operator is willing: true when the join ends in `joined` within a bounded number of steps.
     pub(super) fn run_fairly(&mut self) -> bool {
         self.at_address = GOOD;
+        self.settings(true);
         for _ in 0..4_000 {
             if self.exited {
                 return true;

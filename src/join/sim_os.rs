@@ -4,7 +4,7 @@
 use console::text::Safe;
 
 use super::upgrade::{Checked, Do, Done, Figures};
-use crate::install::{Backend, Booted, LastTrial, OsState, Slot, Trial};
+use crate::install::{Armed, Backend, Booted, LastTrial, OsState, Slot, Trial};
 use crate::upgrade::Digest;
 use crate::upgrade::fault::{Code, UpgradeFault};
 use crate::upgrade::manifest::Form;
@@ -24,6 +24,8 @@ struct Entry {
 #[derive(Debug, Clone)]
 pub(super) struct ToyOs {
     pub(super) running: String,
+    /// What was confirmed last.
+    confirmed: String,
     slot: Slot,
     /// What was written to the other slot.
     other: Option<String>,
@@ -32,6 +34,8 @@ pub(super) struct ToyOs {
     armed_in: Option<u32>,
     /// So many starts of a new OS fail.
     pub(super) bad_starts: u8,
+    /// The boot loader counts the starts.
+    pub(super) counts: bool,
     pub(super) writes: u32,
     pub(super) starts: u32,
 }
@@ -40,11 +44,13 @@ impl ToyOs {
     pub(super) fn new(running: &str) -> Self {
         Self {
             running: running.to_owned(),
+            confirmed: running.to_owned(),
             slot: Slot::A,
             other: None,
             entry: None,
             armed_in: None,
             bad_starts: 0,
+            counts: true,
             writes: 0,
             starts: 0,
         }
@@ -63,6 +69,21 @@ impl ToyOs {
         self.entry.is_some_and(|e| !e.blessed) && self.other.as_deref().is_some_and(|o| o == self.running)
     }
 
+    /// The next start may be of an OS that is not the running one and was not confirmed.
+    pub(super) fn may_start_another(&self) -> bool {
+        self.entry.is_some_and(|entry| entry.left > 0 && !entry.blessed) && !self.on_trial()
+    }
+
+    fn armed(&self) -> Option<Armed> {
+        let (release, boot) = (self.other.as_ref().filter(|_| self.entry.is_some())?, self.armed_in?);
+        Some(Armed {
+            manifest: Self::manifest(release),
+            release: Safe::clean(release),
+            slot: self.slot.other(),
+            boot_id: format!("boot-{boot}"),
+        })
+    }
+
     fn state(&self, boot: u32) -> OsState {
         let entry = self.entry;
         let here = self.other.as_deref() == Some(self.running.as_str());
@@ -74,12 +95,13 @@ impl ToyOs {
                 slot: Some(if here { self.slot.other() } else { self.slot }),
                 release: Safe::clean(&self.running),
                 trial: match entry {
+                    Some(Entry { blessed: false, .. }) if here && !self.counts => Trial::NotCounted,
                     Some(Entry { left, done, blessed: false }) if here => Trial::Counting { left, done },
                     _ => Trial::No,
                 },
                 boot_id: format!("boot-{boot}"),
             },
-            armed: None,
+            armed: self.armed(),
             installed: None,
             last_trial: match entry {
                 _ if !earlier || here => LastTrial::None,
@@ -97,7 +119,7 @@ impl ToyOs {
     /// The boot loader: the new OS while it has starts left, then the old one.
     pub(super) fn boot(&mut self) {
         let old = if self.other.as_deref() == Some(self.running.as_str()) {
-            "0.6.0".to_owned()
+            self.confirmed.clone()
         } else {
             self.running.clone()
         };
@@ -121,6 +143,13 @@ impl ToyOs {
             self.bad_starts -= 1;
         }
         self.running = old;
+    }
+
+    /// The firmware starts the OS that was confirmed.
+    pub(super) fn pass_over(&mut self) {
+        if self.on_trial() {
+            self.running.clone_from(&self.confirmed);
+        }
     }
 
     /// What a verb or the source does; the answer is another matter.
@@ -161,14 +190,16 @@ impl ToyOs {
                 (self.entry, self.armed_in) = (None, None);
                 Done::Disarm(Ok(()))
             }
+            // As the real ones: what is not on trial is not confirmed.
+            Do::Bless if !newer_runs || self.entry.is_none() => {
+                Done::Bless(Err(UpgradeFault::helper("the running OS is not on trial")))
+            }
             Do::Bless => {
-                if let (true, Some(entry)) = (newer_runs, &mut self.entry) {
-                    entry.blessed = true;
-                    // From now on this is the OS that runs here, and the other slot is free.
-                    self.slot = self.slot.other();
-                    self.other = None;
-                    (self.entry, self.armed_in) = (None, None);
-                }
+                // From now on this is the OS that runs here, and the other slot is free.
+                self.slot = self.slot.other();
+                self.confirmed.clone_from(&self.running);
+                self.other = None;
+                (self.entry, self.armed_in) = (None, None);
                 Done::Bless(Ok(()))
             }
             Do::Clean => Done::Clean(Ok(())),

@@ -669,7 +669,9 @@ impl State {
         let main =
             matches!(self.v.main, Lane::Delayed(_)) && self.v.trouble.is_some() && self.v.degraded.is_none();
         let helper = matches!(self.v.privileged, Lane::Delayed(_));
-        let prepare = matches!(self.v.identity, Slot::Later(_)) || matches!(self.v.probe, Slot::Later(_));
+        let prepare = matches!(self.v.identity, Slot::Later(_))
+            || matches!(self.v.probe, Slot::Later(_))
+            || matches!(self.v.upgrading.os, Slot::Later(_));
         stopped || main || helper || prepare || self.upgrade_waits()
     }
 

@@ -75,6 +75,7 @@ impl Turn {
     fn apply(&mut self, event: Event) {
         match event {
             Event::Request(view) => self.request(view),
+            Event::MayUpgrade(may) => self.may_upgrade(may),
             Event::Retry => self.retry(),
             Event::Check => self.check(),
             Event::Diagnosed(found) => self.diagnosed(found),
@@ -171,6 +172,7 @@ impl Turn {
             // What the helper was to try again was the old request's.
             self.settle_privileged();
             self.forget_checks();
+            self.upgrade_asked_again();
             if replaced {
                 self.say(Notice::Info(Safe::clean(format!("new join request for {}", view.endpoint))));
             }
@@ -180,6 +182,7 @@ impl Turn {
             self.s.d.stop = None;
             self.s.d.unproven = None;
             self.network_changed();
+            self.upgrade_asked_again();
         }
         if self.s.v.env.require_pin && view.pins.is_empty() && self.s.d.stop.is_none() {
             self.stop("reading the join request", Fault::new(Code::UrlMalformed, NEEDS_PIN));
@@ -278,7 +281,8 @@ impl Turn {
     }
 
     fn drive_prepare(&mut self) {
-        if self.s.v.request.is_none() {
+        // A new OS on trial is judged whoever asks to join: nobody else would leave it, or keep it.
+        if self.s.v.request.is_none() && !self.s.armed_before() {
             return;
         }
         self.ask_os();
@@ -403,6 +407,9 @@ impl Turn {
         self.s.d.registration = None;
         self.s.d.pairing = None;
         self.s.d.discard_identity = true;
+        if let Some(upgrade) = &mut self.s.d.upgrade {
+            upgrade.client_fp = None;
+        }
         self.s.v.proof = Proof::None;
         self.s.v.registered_now = false;
         self.s.v.identity = Slot::Busy;

@@ -69,10 +69,10 @@ pub(super) fn steps(state: &State, now: Now) -> Vec<shown::Step> {
     let lines = &state.v.upgrading.steps;
     // Until the OS that runs after a restart is judged, the restart is what is under way.
     let restarted = lines.is_empty() && state.d.upgrade.as_ref().is_some_and(|upgrade| upgrade.is_armed());
-    let last = match UpgradeStep::Boot.index() {
-        Some(boot) if restarted => boot,
-        _ => lines.iter().filter_map(|line| line.step.index()).max().unwrap_or(0),
-    };
+    let restarted = restarted.then_some(UpgradeStep::Boot);
+    let failed = state.d.upgrade.as_ref().and_then(|upgrade| Some(upgrade.failure.as_ref()?.step));
+    let reached = lines.iter().map(|line| line.step).chain(failed).chain(restarted);
+    let last = reached.filter_map(UpgradeStep::index).max().unwrap_or(0);
     let total = UpgradeStep::ALL.len() as u32;
     UpgradeStep::ALL
         .into_iter()
@@ -83,7 +83,9 @@ pub(super) fn steps(state: &State, now: Now) -> Vec<shown::Step> {
                 Some(StepStatus::Running) => shown::StepStatus::Running,
                 Some(StepStatus::Done) => shown::StepStatus::Done,
                 Some(StepStatus::Failed) => shown::StepStatus::Failed,
-                None if restarted && step == UpgradeStep::Boot => shown::StepStatus::Running,
+                None if restarted == Some(step) => shown::StepStatus::Running,
+                // After a restart only this is known of the attempt.
+                None if failed == Some(step) => shown::StepStatus::Failed,
                 // On a trial boot those before it are behind us.
                 None if index < last => shown::StepStatus::Done,
                 None => shown::StepStatus::Waiting,

@@ -16,11 +16,12 @@ pub use self::state::{
 use super::backoff;
 use super::effect::{Effect, Timer};
 use super::event::StepReport;
-use super::fault::{Code as FaultCode, Fault};
+use super::fault::{Class, Code as FaultCode, Fault};
 use super::notice::Notice;
 use super::state::{Call, Lane, Queued, Slot, State};
 use super::step::Turn;
 use crate::install::{LastTrial, OsState, Slot as OsSlot, Trial};
+use crate::protocol::encoding::B64;
 use crate::protocol::wire::{StepStatus, UpgradeOffer};
 use crate::upgrade::fault::{Code, UpgradeFault};
 
@@ -32,8 +33,10 @@ pub const SPREAD_MS: u64 = 60_000;
 pub const SILENT_MS: u64 = 600_000;
 /// A restart that was asked for comes within this time, or it does not come.
 pub const RESTART_MS: u64 = 300_000;
-/// Between two tries of the helper on a trial boot. The OS itself ends a trial that takes too long.
-const TRIAL_PACE_MS: u64 = 10_000;
+/// Between two tries of what must come to its end: disarm, and bless on a trial boot. The OS itself ends a trial that takes too long.
+const STUCK_PACE_MS: u64 = 10_000;
+/// So many tries to confirm an OS that nothing falls back from: it stays anyway.
+const UNCOUNTED_TRIES: u32 = 6;
 /// So many offers in a row for a release that does not run here are taken for news that is late.
 const STALE: u32 = 2;
 
@@ -57,22 +60,35 @@ impl State {
         let fits = |offer: &UpgradeOffer| offer.to == upgrade.to && offer.from == upgrade.from;
         self.d.stop.is_none()
             && self.d.joined.is_none()
+            && self.v.request.is_some()
             && upgrade.phase != UpgradePhase::Blessed
             && self.offer().is_some_and(fits)
     }
 
     /// Whether the next start was changed in this boot.
-    fn armed_here(&self) -> bool {
+    pub(super) fn armed_here(&self) -> bool {
         self.d.upgrade.as_ref().is_some_and(|up| {
             up.is_armed() && up.armed_boot_id.as_deref() == Some(self.v.env.boot_id.as_str())
         })
     }
 
     /// Whether the machine was started since.
-    fn armed_before(&self) -> bool {
+    pub(super) fn armed_before(&self) -> bool {
         self.d.upgrade.as_ref().is_some_and(|up| {
             up.is_armed() && up.armed_boot_id.as_deref() != Some(self.v.env.boot_id.as_str())
         })
+    }
+
+    /// Something is armed that nobody waits for: of this boot, or left by a fallback or by a run whose journal was lost.
+    fn must_disarm(&self) -> bool {
+        let left = |os: &OsState| os.armed.as_ref().is_some_and(|armed| Some(armed.slot) != os.booted.slot);
+        let armed = self.armed_here() || self.v.upgrading.os().is_some_and(left);
+        armed && self.v.upgrading.next != Work::Restart
+    }
+
+    /// What runs here is on trial and the boot loader counts its starts: a restart leads back.
+    fn can_fall_back(&self) -> bool {
+        self.v.upgrading.os().is_some_and(|os| matches!(os.booted.trial, Trial::Counting { .. }))
     }
 
     /// What runs here is not accepted yet, or what can be installed is not known yet: the cluster is told after that. An operator may approve at
@@ -81,8 +97,7 @@ impl State {
         if !self.v.env.may_upgrade && self.d.upgrade.is_none() {
             return false;
         }
-        let Some(os) = self.v.upgrading.os() else { return true };
-        self.armed_before() || matches!(os.booted.trial, Trial::Counting { .. })
+        self.v.upgrading.os().is_none() || self.armed_before() || self.can_fall_back()
     }
 
     /// The next attempt is waited for.
@@ -162,10 +177,12 @@ impl Turn {
         let Some(offer) = self.s.offer().cloned() else { return };
         self.cut_upgrade();
         // What the offer before it has armed is disarmed first.
-        let armed = self.s.d.upgrade.take().filter(|_| self.s.armed_here());
+        let is_armed = self.s.armed_here();
+        let armed = self.s.d.upgrade.take().filter(|_| is_armed);
         let mut upgrade = Upgrade::of(&offer);
         if let Some(old) = armed {
             (upgrade.phase, upgrade.slot, upgrade.armed_boot_id) = (old.phase, old.slot, old.armed_boot_id);
+            upgrade.client_fp = old.client_fp;
         }
         self.s.d.upgrade = Some(upgrade);
         self.info(format!("the cluster wants release {} here, this machine runs {}", offer.to, offer.from));
@@ -195,14 +212,24 @@ impl Turn {
         if !wanted && !idle && !self.s.registration_waits() {
             self.cut_upgrade();
         }
-        if matches!(self.s.v.upgrading.lane, Lane::Busy(..)) || self.s.v.upgrading.os().is_none() {
+        if matches!(self.s.v.upgrading.lane, Lane::Busy(..)) {
             return;
         }
-        if self.s.registration_waits() {
-            return self.judge();
+        let known = self.s.v.upgrading.os().is_some();
+        if known && self.s.registration_waits() {
+            self.judge();
+            if matches!(self.s.v.upgrading.lane, Lane::Busy(..)) || self.s.registration_waits() {
+                return;
+            }
         }
-        if self.s.armed_here() && self.s.v.upgrading.next != Work::Restart {
-            return self.work(Work::Disarm, Do::Disarm);
+        if self.s.must_disarm() {
+            return match self.s.v.upgrading.stuck {
+                Some((until, _)) if self.now.boot_ms < until => self.wait_until(until),
+                _ => self.work(Work::Disarm, Do::Disarm),
+            };
+        }
+        if !known {
+            return;
         }
         if !wanted {
             return self.end_upgrade();
@@ -249,6 +276,10 @@ impl Turn {
                 // On disk before the helper is asked: from here on a start may be of the new OS.
                 upgrade.phase = UpgradePhase::Armed;
                 upgrade.armed_boot_id = Some(self.s.v.env.boot_id.clone());
+                upgrade.client_fp = match &self.s.v.identity {
+                    Slot::Ready(identity) => Some(B64(identity.client_fp)),
+                    _ => None,
+                };
                 self.work(next, Do::Arm(manifest));
             }
             (Work::Restart, _) => self.work(next, Do::Restart),
@@ -295,7 +326,9 @@ impl Turn {
 
     /// No upgrade is wanted, or nobody knows at the moment.
     fn end_upgrade(&mut self) {
-        let over = self.s.d.joined.is_some() || self.s.word().is_some_and(|word| word != "needs-upgrade");
+        let stopped = self.s.d.stop.as_ref().is_some_and(|stop| stop.code.class() == Class::Final);
+        let over =
+            stopped || self.s.d.joined.is_some() || self.s.word().is_some_and(|word| word != "needs-upgrade");
         if over && self.s.d.upgrade.take().is_some() {
             self.s.v.upgrading.to_clean = true;
         }
@@ -317,6 +350,11 @@ impl Turn {
         };
         let runs = os.booted.release.clone();
         if runs == upgrade.to && os.booted.slot == upgrade.slot {
+            // The helper had confirmed it, and the machine went down before that was noted.
+            if os.booted.trial == Trial::No {
+                self.came_up();
+                return self.blessed(Ok(()));
+            }
             return self.bless();
         }
         if runs == upgrade.from {
@@ -329,27 +367,40 @@ impl Turn {
         self.info(text);
         self.s.d.upgrade = None;
         self.s.v.upgrading.to_clean = true;
+        if self.s.can_fall_back() {
+            self.bless();
+        }
     }
 
     fn bless(&mut self) {
-        let known = self.s.d.upgrade.is_some();
-        // The key of a registration is made on the old OS; a new OS that cannot read it is none that works.
-        if known && self.s.d.registration.is_none() {
+        // The key is made on the old OS; a new OS that cannot read it is none that works. A registration may be gone for other reasons.
+        let before = self.s.d.upgrade.as_ref().and_then(|upgrade| upgrade.client_fp);
+        let now = self.s.identity().map(|identity| B64(identity.client_fp));
+        if before.is_some() && before != now {
             let check = "the client key is not the one that registered";
             return self.not_accepted(&UpgradeFault::health(check, "Look at: journalctl -u stratum-join"));
         }
-        // The cluster has heard of the beginning of the restart, from the OS before.
-        let judged = self.s.v.upgrading.steps.iter().any(|line| line.step == UpgradeStep::Health);
-        if known && !judged {
-            self.ended(UpgradeStep::Boot, StepStatus::Done, None);
-        }
+        self.came_up();
         self.began(UpgradeStep::Health);
         self.work(Work::Bless, Do::Bless);
     }
 
-    /// A restart is what ends a trial in vain: after three the boot loader starts the old OS.
+    /// The cluster has heard of the beginning of the restart, from the OS before.
+    fn came_up(&mut self) {
+        let judged = self.s.v.upgrading.steps.iter().any(|line| line.step == UpgradeStep::Health);
+        if self.s.d.upgrade.is_some() && !judged {
+            self.ended(UpgradeStep::Boot, StepStatus::Done, None);
+        }
+    }
+
+    /// A restart is what ends a trial in vain: after three the boot loader starts the old OS. Where it does not count them the same OS would start
+    /// again, for ever: then it stays.
     fn not_accepted(&mut self, fault: &UpgradeFault) {
         self.ended(UpgradeStep::Health, StepStatus::Failed, Some(fault));
+        if !self.s.can_fall_back() {
+            self.info(format!("the new OS stays, for nothing would start the old one: {}", fault.what));
+            return self.accept();
+        }
         if let Some(upgrade) = &mut self.s.d.upgrade {
             upgrade.trial_note = Some(fault.what.clone());
         }
@@ -365,7 +416,8 @@ impl Turn {
             upgrade.boot_failures = upgrade.boot_failures.saturating_add(1);
         }
         upgrade.phase = UpgradePhase::Preparing;
-        (upgrade.slot, upgrade.armed_boot_id, upgrade.trial_note) = (None, None, None);
+        (upgrade.slot, upgrade.armed_boot_id, upgrade.client_fp) = (None, None, None);
+        upgrade.trial_note = None;
         self.upgrade_failed(UpgradeStep::Boot, fault);
     }
 
@@ -404,6 +456,38 @@ impl Turn {
         self.out.push(Effect::Disarm(Timer::Upgrade));
     }
 
+    /// The same wish, said by a request that is given once more, or by a new one.
+    pub(super) fn upgrade_asked_again(&mut self) {
+        self.retry_upgrade();
+        // Nobody waits at the moment; the wait must not begin either.
+        if let Some(failed) = self.s.d.upgrade.as_mut().and_then(|up| up.failure.as_mut()) {
+            failed.wait_ms = 0;
+        }
+    }
+
+    /// The settings were read again.
+    pub(super) fn may_upgrade(&mut self, may: bool) {
+        if std::mem::replace(&mut self.s.v.env.may_upgrade, may) == may {
+            return;
+        }
+        let text =
+            if may { "a self-upgrade is allowed now" } else { "a self-upgrade is not allowed any more" };
+        self.info(text.to_owned());
+        if may && self.s.d.stop.as_ref().is_some_and(|stop| stop.code == FaultCode::ReleaseMismatch) {
+            self.s.d.stop = None;
+        }
+        // The cluster decides by what it was told.
+        if matches!(self.s.word(), Some("needs-upgrade" | "pending")) {
+            self.s.v.registered_now = false;
+            let paced = matches!(self.s.v.main, Lane::Delayed(_))
+                && self.s.v.trouble.is_none()
+                && self.s.v.degraded.is_none();
+            if paced || matches!(self.s.v.main, Lane::Busy(Call::Poll | Call::Reregister, _)) {
+                self.cancel_main();
+            }
+        }
+    }
+
     pub(super) fn upgrade_timer(&mut self) {
         let upgrading = &mut self.s.v.upgrading;
         match (upgrading.lane, upgrading.ask) {
@@ -426,7 +510,20 @@ impl Turn {
             self.info(format!("{} It is tried again.", fault.what));
             return self.wait_until(self.now.boot_ms + backoff::MINUTE_MS);
         }
-        self.upgrade_failed(UpgradeStep::Boot, fault);
+        // Otherwise it is not wanted any more, and is disarmed.
+        if self.s.v.upgrading.next == Work::Restart {
+            self.upgrade_failed(UpgradeStep::Boot, fault);
+        }
+    }
+
+    /// What must come to its end is tried again soon.
+    fn stuck(&mut self, doing: &'static str, fault: &UpgradeFault) {
+        let attempt = self.s.v.upgrading.stuck.map_or(0, |(_, failures)| failures).saturating_add(1);
+        let until = self.now.boot_ms.saturating_add(STUCK_PACE_MS);
+        self.s.v.upgrading.stuck = Some((until, attempt));
+        let fault = Box::new(Fault::new(FaultCode::Local, fault.what.as_str()));
+        self.say(Notice::Fault { doing, fault, retry_ms: Some(STUCK_PACE_MS), attempt });
+        self.wait_until(until);
     }
 
     // --- answers ------------------------------------------------------------------------------
@@ -449,7 +546,7 @@ impl Turn {
             Done::Write(answer) if self.take_work(Work::Write) => self.written(answer),
             Done::Arm(answer) if self.take_work(Work::Arm) => match answer {
                 // The offer changed while it was armed: it is disarmed now.
-                Ok(()) if self.s.v.upgrading.next != Work::Arm => {}
+                _ if self.s.v.upgrading.next != Work::Arm => {}
                 Ok(()) => self.passed(Ok(()), Work::Arm, Work::Restart),
                 // What it came to is not known, so it is taken back.
                 Err(fault) => self.upgrade_failed(UpgradeStep::Install, fault),
@@ -495,6 +592,8 @@ impl Turn {
     fn stale_offer(&mut self) {
         self.s.v.upgrading.stale += 1;
         if self.s.v.upgrading.stale > STALE {
+            // The next attempt tells it once more.
+            self.s.v.upgrading.stale = 0;
             let (from, to) = self
                 .s
                 .d
@@ -541,16 +640,17 @@ impl Turn {
     fn disarmed(&mut self, answer: Result<(), UpgradeFault>) {
         match answer {
             Ok(()) => {
+                self.s.v.upgrading.stuck = None;
+                if let Slot::Ready(os) = &mut self.s.v.upgrading.os {
+                    os.armed = None;
+                }
                 if let Some(upgrade) = &mut self.s.d.upgrade {
                     upgrade.phase = UpgradePhase::Preparing;
-                    upgrade.armed_boot_id = None;
+                    (upgrade.armed_boot_id, upgrade.client_fp) = (None, None);
                 }
                 self.info("the next start is of the OS that runs now".to_owned());
             }
-            Err(fault) => {
-                self.info(format!("the change of the next start could not be taken back: {}", fault.what));
-                self.wait_until(self.now.boot_ms + TRIAL_PACE_MS);
-            }
+            Err(fault) => self.stuck("taking the next start back from the new OS", &fault),
         }
     }
 
@@ -563,22 +663,31 @@ impl Turn {
     fn blessed(&mut self, answer: Result<(), UpgradeFault>) {
         match answer {
             Ok(()) => {
-                if let Slot::Ready(os) = &mut self.s.v.upgrading.os {
-                    os.booted.trial = Trial::No;
-                }
                 self.ended(UpgradeStep::Health, StepStatus::Done, None);
                 let runs = self.s.v.upgrading.os().map(|os| os.booted.release.clone()).unwrap_or_default();
                 self.info(format!("the new OS {runs} works and stays"));
-                if let Some(upgrade) = &mut self.s.d.upgrade {
-                    upgrade.phase = UpgradePhase::Blessed;
-                    upgrade.armed_boot_id = None;
-                }
+                self.accept();
             }
             Err(fault) if matches!(fault.code, Code::Helper | Code::Busy) => {
-                self.info(format!("{} It is tried again.", fault.what));
-                self.wait_until(self.now.boot_ms + TRIAL_PACE_MS);
+                let failures = self.s.v.upgrading.stuck.map_or(0, |(_, failures)| failures);
+                if failures >= UNCOUNTED_TRIES && !self.s.can_fall_back() {
+                    return self.not_accepted(&fault);
+                }
+                self.stuck("confirming the new OS", &fault);
             }
             Err(fault) => self.not_accepted(&fault),
+        }
+    }
+
+    /// What runs here stays, and the cluster may be told of it.
+    fn accept(&mut self) {
+        self.s.v.upgrading.stuck = None;
+        if let Slot::Ready(os) = &mut self.s.v.upgrading.os {
+            os.booted.trial = Trial::No;
+        }
+        if let Some(upgrade) = &mut self.s.d.upgrade {
+            upgrade.phase = UpgradePhase::Blessed;
+            (upgrade.armed_boot_id, upgrade.client_fp) = (None, None);
         }
     }
 

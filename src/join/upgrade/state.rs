@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::install::{OsState, Slot as OsSlot};
 use crate::join::state::{Lane, Slot};
+use crate::protocol::encoding::B64;
 use crate::protocol::wire::{StepStatus, UpgradeOffer};
 use crate::upgrade::Digest;
 use crate::upgrade::fault::UpgradeFault;
@@ -36,6 +37,9 @@ pub struct Upgrade {
     /// In which boot the next start was changed; of phase `armed`.
     #[serde(default)]
     pub armed_boot_id: Option<String>,
+    /// The client key at that time, which the new OS must be able to read. `None` once another one is made on purpose.
+    #[serde(default)]
+    pub client_fp: Option<B64<32>>,
     /// Why the new OS was not accepted on its trial.
     #[serde(default)]
     pub trial_note: Option<Safe<400>>,
@@ -159,6 +163,8 @@ pub struct Upgrading {
     pub lane: Lane<Work>,
     /// The cluster's last word.
     pub ask: Ask,
+    /// A privileged part that must come to its end (disarm, bless) and does not: when it is tried again, boot clock, and failures in a row.
+    pub stuck: Option<(u64, u32)>,
     /// Files of an upgrade that is over may lie in the stage.
     pub to_clean: bool,
     /// The steps of the present attempt so far.
@@ -356,6 +362,7 @@ impl Upgrade {
             boot_failures: 0,
             slot: None,
             armed_boot_id: None,
+            client_fp: None,
             trial_note: None,
             failure: None,
             other: serde_json::Map::new(),
@@ -378,7 +385,9 @@ impl Default for Upgrading {
             next: Work::Check,
             lane: Lane::Idle,
             ask: Ask::No,
-            to_clean: false,
+            stuck: None,
+            // Of an earlier run.
+            to_clean: true,
             steps: Vec::new(),
             figures: None,
             host: None,

@@ -275,7 +275,7 @@ fn a_failed_attempt_is_begun_again_at_once_when_the_operator_says_so() {
     until(&mut world, "fetch");
     world.answer(upgrading(&world).unwrap().0, Outcome::Refuse(FaultCode::Local));
     settle(&mut world);
-    assert_eq!(failure(&world).fault.code, Code::Hash);
+    assert_eq!(failure(&world).step.name(), "upgrade/download");
     assert!(world.state.can_retry());
     world.feed(Event::Retry);
     assert_eq!(upgrading(&world).map(|(_, next)| next), Some("check"));
@@ -371,4 +371,225 @@ fn what_is_shown_tells_the_step_the_figures_and_that_it_must_stay_on() {
     let upgrade = shown.upgrade.unwrap();
     assert_eq!((upgrade.attempt, upgrade.host.unwrap().as_str()), (1, "mirror.example"));
     assert_eq!(world.state.d.upgrade.as_ref().unwrap().phase, UpgradePhase::Preparing);
+}
+
+#[test]
+fn a_disarming_that_fails_is_tried_again_every_ten_seconds_and_not_at_once() {
+    let mut world = World::older();
+    until(&mut world, "restart");
+    world.crash();
+    for _ in 0..3 {
+        until(&mut world, "disarm");
+        let asked = world.boot_ms;
+        world.answer(upgrading(&world).unwrap().0, Outcome::LoseRequest);
+        assert_eq!(upgrading(&world), None);
+        until(&mut world, "disarm");
+        assert!(world.boot_ms >= asked + 10_000, "after {} ms", world.boot_ms - asked);
+    }
+    assert!(world.run_fairly());
+}
+
+#[test]
+fn what_still_has_starts_left_after_a_fallback_is_disarmed_before_anything_else() {
+    let mut world = World::older();
+    until(&mut world, "restart");
+    // The firmware starts the old OS, though nothing was tried.
+    world.pass_over();
+    assert_eq!(until(&mut world, "disarm"), Vec::<&str>::new());
+    assert_eq!(failure(&world).fault.code, Code::NotTried);
+    settle(&mut world);
+    world.record().unwrap().state = "rejected";
+    poll_answers(&mut world);
+    settle(&mut world);
+    world.reboot();
+    assert_eq!(world.os.as_ref().unwrap().running, "0.6.0");
+}
+
+#[test]
+fn an_entry_that_the_journal_does_not_know_is_taken_back() {
+    let mut world = World::older();
+    until(&mut world, "restart");
+    world.disk = Durable::default();
+    world.crash();
+    assert_eq!(until(&mut world, "disarm"), Vec::<&str>::new());
+    assert!(world.run_fairly());
+    assert_eq!(world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_power_cut_right_after_the_new_os_was_confirmed_does_not_keep_it_from_registering() {
+    let mut world = World::older();
+    until(&mut world, "bless");
+    // The helper did it, and nobody heard.
+    world.os.as_mut().unwrap().carry_out(&Do::Bless, world.boot).unwrap();
+    world.reboot();
+    assert!(world.run_fairly(), "{:?}", world.state.v.upgrading);
+    assert_eq!(world.os.as_ref().unwrap().running, "0.7.0");
+}
+
+#[test]
+fn a_new_request_or_a_lost_record_before_the_trial_does_not_cost_the_new_os() {
+    for request in [true, false] {
+        let mut world = World::older();
+        until(&mut world, "restart");
+        if request {
+            world.new_request();
+        } else {
+            world.disk.registration = None;
+        }
+        world.reboot();
+        assert_eq!(until(&mut world, "bless"), Vec::<&str>::new());
+        assert!(world.run_fairly());
+        assert_eq!(world.os.as_ref().unwrap().starts, 1);
+    }
+}
+
+#[test]
+fn a_request_that_is_gone_stops_the_upgrade_and_leaves_nothing_armed() {
+    let mut world = World::older();
+    until(&mut world, "fetch");
+    world.feed(Event::Request(None));
+    assert_eq!(upgrading(&world), None);
+
+    let mut world = World::older();
+    until(&mut world, "arm");
+    world.answer(upgrading(&world).unwrap().0, Outcome::Deliver);
+    world.feed(Event::Request(None));
+    assert_eq!(upgrading(&world).map(|(_, next)| next), Some("disarm"));
+}
+
+#[test]
+fn a_trial_is_judged_though_the_request_is_gone() {
+    let mut world = World::older();
+    until(&mut world, "bless");
+    let durable = world.disk.clone();
+    world.crash_without_request();
+    assert_eq!(world.state.d.request, durable.request);
+    assert_eq!(until(&mut world, "bless"), Vec::<&str>::new());
+}
+
+#[test]
+fn a_record_that_is_gone_stops_what_is_armed_also_when_no_code_is_saved() {
+    let mut world = World::older();
+    until(&mut world, "arm");
+    world.answer(upgrading(&world).unwrap().0, Outcome::Deliver);
+    world.code_saved = false;
+    let view = world.request();
+    world.feed(Event::Request(Some(view)));
+    world.founder.records.clear();
+    poll_answers(&mut world);
+    assert_eq!(upgrading(&world).map(|(_, next)| next), Some("disarm"));
+}
+
+#[test]
+fn settings_that_forbid_upgrades_stop_one_at_once_and_the_cluster_is_told() {
+    let mut world = World::older();
+    until(&mut world, "arm");
+    world.answer(upgrading(&world).unwrap().0, Outcome::Deliver);
+    world.feed(Event::MayUpgrade(false));
+    assert_eq!(upgrading(&world).map(|(_, next)| next), Some("disarm"));
+    assert!(world.outstanding.iter().any(|e| matches!(e, Effect::Reregister { self_upgrade: false, .. })));
+    world.feed(Event::MayUpgrade(true));
+    assert!(world.run_fairly());
+    assert_eq!(world.os.as_ref().unwrap().running, "0.7.0");
+}
+
+#[test]
+fn a_refusal_that_names_the_rejection_is_the_end_and_the_stage_is_emptied() {
+    let mut world = World::older();
+    until(&mut world, "fetch");
+    let n = world.outstanding.iter().position(|e| matches!(e, Effect::Poll { .. })).unwrap();
+    world.answer(n, Outcome::Refuse(FaultCode::JoinRejected));
+    assert_eq!(upgrading(&world).map(|(_, next)| next), Some("clean"));
+    assert_eq!(world.state.d.upgrade, None);
+}
+
+#[test]
+fn a_late_failure_of_what_is_not_wanted_any_more_does_not_hold_up_what_is() {
+    let mut world = World::older();
+    until(&mut world, "arm");
+    world.cluster = "0.7.1";
+    world.record().unwrap().offer.as_mut().unwrap().1 = "0.7.1";
+    poll_answers(&mut world);
+    world.answer(upgrading(&world).unwrap().0, Outcome::LoseAnswer);
+    assert_eq!(world.state.d.upgrade.as_ref().unwrap().failure, None);
+    assert_eq!(until(&mut world, "check"), ["disarm"]);
+}
+
+#[test]
+fn an_os_on_trial_that_is_neither_of_the_two_is_judged_all_the_same() {
+    let mut world = World::older();
+    until(&mut world, "restart");
+    world.cluster = "0.7.1";
+    world.record().unwrap().offer.as_mut().unwrap().1 = "0.7.1";
+    poll_answers(&mut world);
+    // Too late: it goes down.
+    world.answer(upgrading(&world).unwrap().0, Outcome::Deliver);
+    assert!(world.run_fairly());
+    assert_eq!(world.os.as_ref().unwrap().running, "0.7.1");
+    assert_eq!(world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn the_same_request_given_once_more_begins_the_next_attempt() {
+    let mut world = World::older();
+    until(&mut world, "fetch");
+    world.answer(upgrading(&world).unwrap().0, Outcome::Refuse(FaultCode::Local));
+    settle(&mut world);
+    let view = world.request();
+    world.feed(Event::Request(Some(view)));
+    assert_eq!(upgrading(&world).map(|(_, next)| next), Some("check"));
+}
+
+#[test]
+fn a_new_os_that_nothing_can_fall_back_from_is_not_restarted_for_ever_and_registers() {
+    // Its loader does not count: a restart would start it again.
+    for lost_key in [true, false] {
+        let mut world = World::older();
+        until(&mut world, "bless");
+        world.os.as_mut().unwrap().counts = false;
+        if lost_key {
+            world.key = None;
+        }
+        world.crash();
+        for _ in 0..400 {
+            if world
+                .outstanding
+                .iter()
+                .any(|e| matches!(e, Effect::Reregister { .. } | Effect::Observe { .. }))
+            {
+                break;
+            }
+            match upgrading(&world) {
+                Some((n, what)) => {
+                    assert_ne!(what, "restart");
+                    world.answer(n, Outcome::LoseRequest);
+                }
+                None if world.outstanding.is_empty() => assert!(world.fire()),
+                None => world.answer(0, Outcome::Deliver),
+            }
+        }
+        assert!(!world.state.registration_waits(), "lost key: {lost_key}");
+    }
+}
+
+#[test]
+fn the_step_that_failed_is_shown_also_after_a_restart() {
+    let mut world = World::older();
+    until(&mut world, "verify");
+    world.answer(upgrading(&world).unwrap().0, Outcome::Refuse(FaultCode::Local));
+    settle(&mut world);
+    world.crash();
+    settle(&mut world);
+    let status: Vec<shown::StepStatus> = snapshot(&world).steps.iter().map(|step| step.status).collect();
+    use shown::StepStatus::{Done, Failed, Waiting};
+    assert_eq!(status, [Done, Done, Failed, Waiting, Waiting, Waiting]);
+}
+
+#[test]
+fn files_of_an_upgrade_that_is_over_are_removed_also_when_the_agent_was_killed_before() {
+    let mut world = World::older();
+    until(&mut world, "clean");
+    world.crash();
+    assert!(settle(&mut world).contains(&"clean"));
 }
