@@ -256,6 +256,7 @@ impl Driver {
                 later.extend(self.performer.start(effect, self.turns.state()));
             }
         }
+        later.extend(self.turns.outdated());
         for event in later {
             self.feed(event);
         }

@@ -6,7 +6,9 @@ use crate::join::effect::Effect;
 use crate::join::event::{Event, Now};
 use crate::join::fault::Fault;
 use crate::join::state::{Durable, Env, State};
+use crate::join::upgrade::{Do, Done};
 use crate::join::{Step, resume, step};
+use crate::upgrade::fault::{Code as UpgradeCode, UpgradeFault};
 
 /// Where the durable part is kept.
 pub trait Store {
@@ -23,6 +25,8 @@ pub struct Turns<S> {
     held: VecDeque<Effect>,
     /// Why it could not.
     fault: Option<Fault>,
+    /// Answers of what was held for too long to be done.
+    outdated: Vec<Event>,
     store: S,
 }
 
@@ -32,7 +36,8 @@ impl<S: Store> Turns<S> {
     /// The first turn of a run, from what the journal holds.
     pub fn begin(on_disk: Durable, env: Env, now: Now, store: S) -> (Self, Vec<Effect>) {
         let first = resume(on_disk.clone(), env, now);
-        let mut turns = Self { state: None, on_disk, held: VecDeque::new(), fault: None, store };
+        let mut turns =
+            Self { state: None, on_disk, held: VecDeque::new(), fault: None, outdated: Vec::new(), store };
         let effects = turns.settle(first);
         (turns, effects)
     }
@@ -51,6 +56,11 @@ impl<S: Store> Turns<S> {
     /// Tries again to write the journal; gives the effects that were held back when it works.
     pub fn write_again(&mut self) -> Vec<Effect> {
         self.release()
+    }
+
+    /// The answers of what was held back and is not done any more, to be fed next.
+    pub fn outdated(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.outdated)
     }
 
     /// The present state.
@@ -88,9 +98,31 @@ impl<S: Store> Turns<S> {
                 }
             }
         }
-        self.fault = None;
-        self.held.drain(..).collect()
+        let held = self.fault.take();
+        let mut effects = Vec::new();
+        for effect in self.held.drain(..) {
+            match held.as_ref().and_then(|fault| needs_fresh_word(&effect, fault)) {
+                Some(answer) => self.outdated.push(answer),
+                None => effects.push(effect),
+            }
+        }
+        effects
     }
+}
+
+/// The answer of an effect that was held back by `fault`, if it may only follow a fresh word of the cluster: that has grown old meanwhile.
+fn needs_fresh_word(effect: &Effect, fault: &Fault) -> Option<Event> {
+    let Effect::Upgrade(what) = effect else { return None };
+    let fault = || {
+        let what = format!("The disk failed: this machine could not write its journal: {}.", fault.detail);
+        UpgradeFault::new(UpgradeCode::Io, what, "Free space, or check the disk (smartctl).")
+    };
+    Some(Event::Upgrade(match what {
+        Do::Write(_) => Done::Write(Err(fault())),
+        Do::Arm(_) => Done::Arm(Err(fault())),
+        Do::Restart => Done::Restart(Err(fault())),
+        _ => return None,
+    }))
 }
 
 #[cfg(test)]
@@ -147,6 +179,36 @@ mod tests {
             7 => Event::Confirmed(Err(fault())),
             _ => Event::Timer(crate::join::effect::Timer::Main),
         }
+    }
+
+    #[test]
+    fn what_a_bad_disk_held_back_is_not_armed_on_an_old_word_of_the_cluster() {
+        let env = Env {
+            boot_id: "b".into(),
+            poll_wait: 50,
+            require_pin: false,
+            marked_joined: false,
+            may_upgrade: true,
+        };
+        let now = Now { boot_ms: 1, wall_ms: 0, random: 3 };
+        let recorder = Recorder { written: Durable::default(), fail: vec![true] };
+        let (mut turns, first) = Turns::begin(Durable::default(), env, now, recorder);
+        assert!(first.is_empty());
+        let manifest = crate::upgrade::Digest::of(b"x");
+        let kept = [Effect::Upgrade(Do::Disarm), Effect::CancelMain];
+        turns.held.extend([Effect::Upgrade(Do::Arm(manifest)), Effect::Upgrade(Do::Restart)]);
+        turns.held.extend(kept.clone());
+        let effects = turns.write_again();
+        assert!(effects.ends_with(&kept), "{effects:?}");
+        assert!(
+            !effects.iter().any(|e| matches!(e, Effect::Upgrade(Do::Arm(_) | Do::Restart))),
+            "{effects:?}"
+        );
+        let answers = turns.outdated();
+        assert!(
+            matches!(answers[..], [Event::Upgrade(Done::Arm(Err(_))), Event::Upgrade(Done::Restart(Err(_)))]),
+            "{answers:?}"
+        );
     }
 
     proptest! {

@@ -671,7 +671,7 @@ impl State {
         let helper = matches!(self.v.privileged, Lane::Delayed(_));
         let prepare = matches!(self.v.identity, Slot::Later(_))
             || matches!(self.v.probe, Slot::Later(_))
-            || matches!(self.v.upgrading.os, Slot::Later(_));
+            || (matches!(self.v.upgrading.os, Slot::Later(_)) && self.needs_os());
         stopped || main || helper || prepare || self.upgrade_waits()
     }
 

@@ -91,13 +91,15 @@ impl State {
         self.v.upgrading.os().is_some_and(|os| matches!(os.booted.trial, Trial::Counting { .. }))
     }
 
+    /// What can be installed here, and what runs, has to be known.
+    pub(super) fn needs_os(&self) -> bool {
+        self.v.env.may_upgrade || self.d.upgrade.is_some()
+    }
+
     /// What runs here is not accepted yet, or what can be installed is not known yet: the cluster is told after that. An operator may approve at
     /// once, and no install starts on an OS that may still fall back.
     pub(super) fn registration_waits(&self) -> bool {
-        if !self.v.env.may_upgrade && self.d.upgrade.is_none() {
-            return false;
-        }
-        self.v.upgrading.os().is_none() || self.armed_before() || self.can_fall_back()
+        (self.needs_os() && self.v.upgrading.os().is_none()) || self.armed_before() || self.can_fall_back()
     }
 
     /// The next attempt is waited for.
@@ -129,8 +131,7 @@ impl Turn {
 
     /// What can be installed here is asked for beside the probe.
     pub(super) fn ask_os(&mut self) {
-        let needed = self.s.v.env.may_upgrade || self.s.d.upgrade.is_some();
-        if needed && matches!(self.s.v.upgrading.os, Slot::Empty) {
+        if self.s.needs_os() && matches!(self.s.v.upgrading.os, Slot::Empty) {
             self.s.v.upgrading.os = Slot::Busy;
             self.out.push(Effect::Upgrade(Do::Os));
         }

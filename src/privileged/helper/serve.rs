@@ -135,6 +135,11 @@ impl Caller {
         timeout(TAKEN, self.connection.write_all(&bytes)).await?
     }
 
+    /// What changes the next start is done only for who waits for it: an agent that comes after it has decided anew.
+    fn still_there(&self) -> Result<(), Stop> {
+        if self.hung_up() { Err(Stop::Gone) } else { Ok(()) }
+    }
+
     /// Whether nobody will read an answer: the other side has closed both ends (poll(2)).
     fn hung_up(&self) -> bool {
         let mut ask = [PollFd::new(self.connection.as_fd(), PollFlags::empty())];
@@ -160,6 +165,7 @@ async fn answer(request: Request, verbs: &dyn Privileged, to: &mut Caller) -> Re
             match (args.action, args.manifest_sha256) {
                 (Action::Write, Some(manifest)) => write_release(manifest, verbs, to).await,
                 (Action::Arm, Some(manifest)) => {
+                    to.still_there()?;
                     Ok(within_os("install-release", verbs.arm_release(manifest)).await)
                 }
                 (Action::Disarm, None) => Ok(within_os("install-release", verbs.disarm_release()).await),
@@ -178,6 +184,7 @@ async fn answer(request: Request, verbs: &dyn Privileged, to: &mut Caller) -> Re
         }
         "reboot" => {
             no_args("reboot", args)?;
+            to.still_there()?;
             Ok(within("reboot", verbs.reboot()).await)
         }
         "reload-banner" => {

@@ -97,6 +97,25 @@ async fn a_second_request_is_refused_and_the_first_is_not_done() {
 }
 
 #[tokio::test]
+async fn what_changes_the_next_start_is_not_done_for_a_caller_that_is_gone() {
+    let arm = format!(
+        "{{\"v\":1,\"verb\":\"install-release\",\"args\":{{\"action\":\"arm\",\"manifestSha256\":\"{}\"}}}}\n",
+        "0".repeat(64)
+    );
+    for line in [arm.as_str(), "{\"v\":1,\"verb\":\"reboot\"}\n"] {
+        let world = World::new();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(line.as_bytes()).await.unwrap();
+        // The agent was killed, and another one decides anew; this helper starts late.
+        drop(ours);
+        let callers = Callers { agent: rustix::process::geteuid().as_raw() };
+        let served = serve(theirs, callers, &world.verbs()).await;
+        assert!(matches!(served, Served::Gone), "{served:?}");
+        assert!(!world.paths.os_lock().exists(), "it was begun");
+    }
+}
+
+#[tokio::test]
 async fn a_request_over_its_size_is_refused_without_an_end() {
     let world = World::new();
     let why = world.refused(&vec![b'{'; MAX_REQUEST + 100_000]).await;
