@@ -146,7 +146,7 @@ pub fn snapshot(state: &State, facts: &Facts, now: Now, seq: u64) -> shown::Snap
             .filter(|_| matches!(phase, Phase::Installing | Phase::Failed))
             .map(|(text, at)| shown::LastMessage { text: text.clone(), at_mono: *at }),
         do_not_power_off: matches!(phase, Phase::Delivering | Phase::Installing)
-            || (upgrade::is_ours(state, phase) && !matches!(state.v.upgrading.lane, Lane::Delayed(_))),
+            || (upgrade::is_ours(state, phase) && upgrade::is_at_work(state)),
         actions: actions(state, facts),
         hardware: facts.machine.hardware.clone(),
         log: facts.log.clone(),

@@ -15,6 +15,12 @@ pub(super) fn is_ours(state: &State, phase: Phase) -> bool {
     phase == Phase::NeedsUpgrade && state.d.upgrade.is_some()
 }
 
+/// An attempt is under way, or something of it is being taken back: not a time to power the machine off.
+pub(super) fn is_at_work(state: &State) -> bool {
+    let waits = state.d.upgrade.as_ref().is_some_and(|upgrade| upgrade.failure.is_some());
+    !waits || matches!(state.v.upgrading.lane, Lane::Busy(..))
+}
+
 /// The offer, the attempt and the source.
 pub(super) fn about(state: &State) -> Option<shown::Upgrade> {
     let view = state.v.view.as_deref().and_then(|view| view.upgrade.as_ref());

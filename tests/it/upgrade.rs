@@ -15,6 +15,7 @@ use serde_json::Value;
 use stratum_join::install::recorded::boot::{Outcome, boot_until_up};
 use tempfile::TempDir;
 
+use crate::support::helper::HelperSocket;
 use crate::support::{Machine, PATIENCE, World, wait};
 
 /// What the machine's ISO is.
@@ -25,6 +26,8 @@ struct Upgrade {
     world: World,
     dir: TempDir,
     mirror: Option<EvilMirror>,
+    /// Who does the privileged verbs, when it is not the agent itself.
+    helper: Option<HelperSocket>,
 }
 
 impl Upgrade {
@@ -51,7 +54,18 @@ impl Upgrade {
         let mut world = World::with(config);
         older(&mut world.machine, dir.path());
         world.ask_to_join();
-        Self { world, dir, mirror }
+        Self { world, dir, mirror, helper: None }
+    }
+
+    /// The agent has no privilege of its own. One helper dies at `fault`.
+    fn through_helper(mut self, fault: Option<&str>) -> Self {
+        let machine = self.machine();
+        machine.through_helper = true;
+        machine.args.clear();
+        let helper = HelperSocket::listen(machine.root.path(), fault);
+        helper.record_the_os();
+        self.helper = Some(helper);
+        self
     }
 
     fn machine(&mut self) -> &mut Machine {
@@ -71,6 +85,10 @@ impl Upgrade {
         let machine = self.machine();
         let boots = boot_until_up(machine.root.path(), trial).unwrap();
         let boot_id = boots.last().unwrap().boot_id.clone();
+        if let Some(helper) = &self.helper {
+            helper.booted(&boot_id);
+        }
+        let machine = self.machine();
         machine.set_env("STRATUM_BOOT_ID", boot_id);
         machine.start();
     }
@@ -139,6 +157,11 @@ fn an_older_machine_upgrades_itself_from_a_mirror_and_joins_with_the_same_pairin
 #[test]
 fn an_older_machine_upgrades_itself_from_the_founder_and_joins_with_the_same_pairing_code() {
     joins(Upgrade::from_founder(9));
+}
+
+#[test]
+fn an_agent_without_privilege_upgrades_its_machine_through_the_helper_and_joins() {
+    joins(Upgrade::from_founder(2).through_helper(None));
 }
 
 fn joins(mut upgrade: Upgrade) {

@@ -397,6 +397,10 @@ fn what_still_has_starts_left_after_a_fallback_is_disarmed_before_anything_else(
     world.pass_over();
     assert_eq!(until(&mut world, "disarm"), Vec::<&str>::new());
     assert_eq!(failure(&world).fault.code, Code::NotTried);
+    assert!(snapshot(&world).do_not_power_off);
+    world.answer(upgrading(&world).unwrap().0, Outcome::Deliver);
+    // The cluster has said nothing yet.
+    assert!(!snapshot(&world).do_not_power_off);
     settle(&mut world);
     world.record().unwrap().state = "rejected";
     poll_answers(&mut world);

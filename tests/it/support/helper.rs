@@ -21,6 +21,9 @@ pub struct HelperSocket {
 struct Shared {
     /// Set in the helpers until one has died of it.
     fault: Option<String>,
+    /// The helpers only write down which OS they would install; the boot of the machine they are in.
+    recorded_os: bool,
+    boot_id: Option<String>,
     died: bool,
     running: Vec<Arc<Mutex<Child>>>,
     closed: bool,
@@ -46,6 +49,16 @@ impl HelperSocket {
             }
         });
         Self { shared, path }
+    }
+
+    /// From now on the helpers only write down which OS they would install.
+    pub fn record_the_os(&self) {
+        self.shared.lock().unwrap().recorded_os = true;
+    }
+
+    /// The machine was started anew.
+    pub fn booted(&self, boot_id: &str) {
+        self.shared.lock().unwrap().boot_id = Some(boot_id.to_owned());
     }
 
     /// Whether a helper died at its crash point.
@@ -81,8 +94,17 @@ fn start(root: &Path, connection: UnixStream, state: &Arc<Mutex<Shared>>) {
     let log = std::fs::File::options().create(true).append(true).open(root.join("helper.log")).unwrap();
     let out = connection.try_clone().unwrap();
     command.stdin(OwnedFd::from(connection)).stdout(OwnedFd::from(out)).stderr(log);
-    if let Some(fault) = &state.lock().unwrap().fault {
-        command.env("STRATUM_FAULT", fault);
+    {
+        let state = state.lock().unwrap();
+        if let Some(fault) = &state.fault {
+            command.env("STRATUM_FAULT", fault);
+        }
+        if state.recorded_os {
+            command.arg("--recorded-os");
+        }
+        if let Some(boot_id) = &state.boot_id {
+            command.env("STRATUM_BOOT_ID", boot_id);
+        }
     }
     let child = Arc::new(Mutex::new(command.spawn().unwrap()));
     // The command holds the connection too, and its caller waits for the end of it.

@@ -62,6 +62,16 @@ fn killed_anywhere_in_an_upgrade() {
     run_all("upgrade", cases.collect(), |point, way, when| killed(point, *way, when));
 }
 
+#[test]
+fn a_power_cut_right_after_the_new_os_was_confirmed_does_not_keep_it_from_registering() {
+    let mut upgrade = Upgrade::from_founder(1);
+    upgrade.killed_at("blessed-store", "before");
+    upgrade.boot(Outcome::Comes);
+    upgrade.machine().wait_for_state(State::Pending);
+    upgrade.world.finish();
+    assert_eq!(upgrade.only_record()["release"], "0.7.0");
+}
+
 fn killed(point: &str, way: Way, when: &str) {
     let mut upgrade = Upgrade::from_founder(1);
     match way {

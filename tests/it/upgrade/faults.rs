@@ -1,5 +1,6 @@
 //! What goes wrong in an upgrade, as the founder, the console and the log tell it, and what comes of it.
 
+use console::Snapshot;
 use lab_founder::mirror::{Fault, MirrorFault};
 use serde_json::json;
 use stratum_join::install::recorded::boot::Outcome;
@@ -12,7 +13,9 @@ fn an_os_that_does_not_come_up_three_times_is_told_everywhere_and_the_next_attem
     let mut upgrade = Upgrade::from_founder(2);
     upgrade.machine().start();
     upgrade.restart(Outcome::Panics);
-    let shown = upgrade.machine().wait_for_fault("BOOT_FAILED");
+    // What is left of the new OS is taken back first.
+    let failed = |s: &Snapshot| s.fault.as_ref().is_some_and(|fault| fault.code.as_str() == "BOOT_FAILED");
+    let shown = upgrade.machine().wait_for("the end of it", |s| failed(s) && !s.do_not_power_off);
     let fault = shown.fault.clone().unwrap();
     assert_eq!(fault.step.unwrap().as_str(), "upgrade/boot");
     assert!(fault.message.as_str().contains("was started 3 times and did not come up"), "{}", fault.message);
@@ -43,6 +46,44 @@ fn an_os_that_does_not_come_up_three_times_is_told_everywhere_and_the_next_attem
     let fetched = upgrade.world.founder.core().received();
     let images = fetched.iter().filter(|r| r.path.contains("/release/os/blobs/")).count();
     assert_eq!(images, 3, "each of the three files once");
+}
+
+#[test]
+fn a_helper_that_is_killed_in_mid_write_leaves_nothing_armed_and_the_next_attempt_joins() {
+    let mut upgrade = Upgrade::from_founder(2).through_helper(Some("crash:slot-write:during"));
+    upgrade.machine().start();
+    let shown = upgrade.machine().wait_for_fault("HELPER");
+    let died = || upgrade.helper.as_ref().unwrap().died_at_the_crash_point().then_some(());
+    assert!(wait::until(PATIENCE, died).is_some());
+    let fault = shown.fault.unwrap();
+    assert_eq!(fault.step.unwrap().as_str(), "upgrade/install");
+    assert!(fault.message.as_str().contains("ended before it answered"), "{}", fault.message);
+    for name in ["armed.json", "installed.json"] {
+        assert!(!upgrade.machine().path("var/lib/stratum/os").join(name).exists(), "{name}");
+    }
+    let told = wait::until(PATIENCE, || {
+        Some(upgrade.only_record()).filter(|record| record["failedStep"] == "upgrade/install")
+    });
+    assert!(told.is_some(), "{}", upgrade.only_record());
+    upgrade.machine().wait_for("the key", |s| s.actions.retry);
+    assert_eq!(say(&upgrade.world, "retry").as_deref(), Some("{\"ok\":true}"));
+    upgrade.restart(Outcome::Comes);
+    upgrade.machine().wait_for_state(State::Pending);
+    upgrade.world.finish();
+    upgrade.look_at_the_slot();
+}
+
+#[test]
+fn settings_that_forbid_it_stop_an_upgrade_that_runs_and_nothing_is_written() {
+    let mut upgrade = Upgrade::from_mirror(2, &[Fault::always(MirrorFault::Drip).at("os/blobs")]);
+    upgrade.machine().start();
+    upgrade.machine().wait_for("the download", |s| {
+        s.steps.iter().any(|step| step.index == 2 && step.status == StepStatus::Running)
+    });
+    fs::write(upgrade.machine().path("etc/stratum/join.yaml"), "upgrade: {enabled: false}\n").unwrap();
+    upgrade.machine().hang_up();
+    upgrade.machine().wait_for_fault("RELEASE_MISMATCH");
+    assert!(!upgrade.machine().path("var/lib/stratum/os/installed.json").exists());
 }
 
 #[test]
