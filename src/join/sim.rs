@@ -344,8 +344,18 @@ impl World {
         self.feed(Event::Request(None));
     }
 
-    /// The machine restarts: what was on tmpfs is gone, firstboot is dead, the boot clock starts anew.
+    /// The machine restarts.
     pub(super) fn reboot(&mut self) {
+        self.restart(ToyOs::boot);
+    }
+
+    /// The machine restarts into the OS that was confirmed.
+    pub(super) fn pass_over(&mut self) {
+        self.restart(ToyOs::pass_over);
+    }
+
+    /// What was on tmpfs is gone, firstboot is dead, the boot clock starts anew.
+    fn restart(&mut self, loader: impl FnOnce(&mut ToyOs)) {
         if self.exited {
             return;
         }
@@ -354,22 +364,7 @@ impl World {
         self.boot += 1;
         self.boot_ms = 500;
         if let Some(os) = &mut self.os {
-            os.boot();
-        }
-        self.crash();
-    }
-
-    /// The machine restarts into the OS that was confirmed.
-    pub(super) fn pass_over(&mut self) {
-        if self.exited || self.os.is_none() {
-            return;
-        }
-        self.units.clear();
-        self.die();
-        self.boot += 1;
-        self.boot_ms = 500;
-        if let Some(os) = &mut self.os {
-            os.pass_over();
+            loader(os);
         }
         self.crash();
     }

@@ -193,7 +193,7 @@ impl Machine {
         self.agent.as_mut().is_some_and(|a| a.try_wait().unwrap().is_none())
     }
 
-    /// As `systemctl reload` does: the settings are read again.
+    /// SIGHUP: the settings are read again.
     pub fn hang_up(&self) {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
