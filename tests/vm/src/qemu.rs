@@ -177,8 +177,9 @@ fn machine(command: &mut Command, accel: Accel, disks: &Disks, start: Start<'_>)
     command.args(disks.board.devices);
 
     // The host's loopback is 10.0.2.2 in there, and nothing reaches the machine from outside.
-    let routers = if disks.board.ipv6 { "on" } else { "off" };
-    command.arg("-netdev").arg(format!("user,id=net0,ipv6={routers}")).arg("-device");
+    // QEMU takes `ipv6=on` for "and no IPv4".
+    let routers = if disks.board.ipv6 { "" } else { ",ipv6=off" };
+    command.arg("-netdev").arg(format!("user,id=net0{routers}")).arg("-device");
     command.arg(format!("virtio-net-pci,netdev=net0,id={NIC},mac=52:54:00:12:34:56"));
     command.args(["-device", "virtio-rng-pci"]);
 }
