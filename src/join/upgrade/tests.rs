@@ -97,6 +97,20 @@ fn snapshot(world: &World) -> shown::Snapshot {
     report::snapshot(&world.state, &Facts::default(), now, 1)
 }
 
+/// A machine that has just done what comes before `point`, and asks the cluster once more.
+fn asked_about(point: &str) -> World {
+    let before = match point {
+        "write" => "verify",
+        "arm" => "write",
+        _ => "arm",
+    };
+    let mut world = World::older();
+    until(&mut world, before);
+    let (n, _) = upgrading(&world).unwrap();
+    world.answer(n, Outcome::Deliver);
+    world
+}
+
 #[test]
 fn an_older_machine_upgrades_itself_and_joins_as_the_same_machine() {
     let mut world = World::older();
@@ -138,16 +152,7 @@ fn the_cluster_is_told_of_the_new_release_only_when_the_new_os_is_accepted() {
 fn a_rejection_before_each_irreversible_thing_stops_it_and_leaves_nothing_armed() {
     for point in IRREVERSIBLE {
         for word in ["rejected", "expired"] {
-            let mut world = World::older();
-            // Up to the thing before it: the cluster is asked once more, and says no.
-            let before = match point {
-                "write" => "verify",
-                "arm" => "write",
-                _ => "arm",
-            };
-            until(&mut world, before);
-            let (n, _) = upgrading(&world).unwrap();
-            world.answer(n, Outcome::Deliver);
+            let mut world = asked_about(point);
             world.record().unwrap().state = word;
             let mut after = settle(&mut world);
             if world.state.d.stop.is_none() {
@@ -199,15 +204,7 @@ fn another_release_wanted_meanwhile_is_what_gets_installed() {
 #[test]
 fn a_founder_that_is_silent_for_ten_minutes_keeps_anything_from_being_armed() {
     for point in IRREVERSIBLE {
-        let mut world = World::older();
-        let before = match point {
-            "write" => "verify",
-            "arm" => "write",
-            _ => "arm",
-        };
-        until(&mut world, before);
-        let (n, _) = upgrading(&world).unwrap();
-        world.answer(n, Outcome::Deliver);
+        let mut world = asked_about(point);
         let asked = world.boot_ms;
         while world.state.d.upgrade.as_ref().unwrap().failure.is_none() {
             match world.outstanding.first() {
